@@ -1,0 +1,213 @@
+"""The event log of one agent: what happened, in order, kept on disk (BUS-1).
+
+Owns one SQLite file per agent and the live feed over it. Appends run on the event loop: with ``synchronous=NORMAL`` one
+costs microseconds, and what was appended survives ``kill -9`` of the process. The log serves people: when the disk
+fails it says so once and the agent goes on without it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, final
+
+import apsw
+import attrs
+import structlog
+import trio
+
+from ._ports import WallClock
+
+__all__ = ["AgentEvent", "EventKind", "EventLog"]
+
+_log = structlog.get_logger("hive_agent.events")
+
+STREAM_DAYS = 14
+"""How long the runtime's own lines are kept (BUS-1)."""
+
+EVENT_LIMIT_CHARACTERS = 64 * 1024
+"""A longer event is kept shortened: one tool result must not fill the disk."""
+
+PRUNE_ROWS = 500
+"""Rows that one pruning step deletes at most: the event loop is waiting."""
+
+WATCH_BUFFER = 1024
+"""Events a slow reader may be behind before it is dropped (BUS-3)."""
+
+_SCHEMA_VERSION = 1
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    at REAL NOT NULL,
+    kind TEXT NOT NULL,
+    turn_id INTEGER,
+    data TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS events_expiring ON events (at) WHERE kind = 'stream';
+"""
+
+
+class EventKind(enum.Enum):
+    """What an event is about."""
+
+    TURN_START = "turn_start"
+    STREAM = "stream"
+    """One line the runtime printed, as it came."""
+    NOTE = "note"
+    """A sentence of the harness, for people."""
+    TURN_END = "turn_end"
+    STATUS_CHANGED = "status_changed"
+    TURN_STATE_CHANGED = "turn_state_changed"
+
+
+@attrs.frozen(kw_only=True)
+class AgentEvent:
+    """One event.
+
+    Attributes:
+        seq: grows by at least one from event to event; never reused.
+        at: unix seconds.
+        kind: what it is about.
+        turn_id: the turn it belongs to, if any.
+        data: a JSON object whose members depend on the kind.
+    """
+
+    seq: int
+    at: float
+    kind: EventKind
+    turn_id: int | None
+    data: Mapping[str, Any]
+
+
+@final
+class EventLog:
+    """Append, replay and follow. The file is made by the first append: an agent that never ran costs nothing.
+
+    Args:
+        path: the SQLite file.
+        clock: the hour.
+    """
+
+    def __init__(self, path: Path, *, clock: WallClock) -> None:
+        self._path = path
+        self._clock = clock
+        self._connection: apsw.Connection | None = None
+        self._watchers: set[trio.MemorySendChannel[AgentEvent]] = set()
+        self._lost = 0
+
+    def append(self, kind: EventKind, data: Mapping[str, Any], *, turn_id: int | None = None) -> None:
+        """Keep one event and hand it to whoever watches.
+
+        A failing disk costs the event, not the agent: it is counted, logged, and noted in the log once it works again.
+        """
+        try:
+            if self._lost:
+                lost = {"text": f"{self._lost} events before this one could not be written"}
+                self._insert(EventKind.NOTE, lost, turn_id)
+                self._lost = 0
+            self._insert(kind, data, turn_id)
+        except apsw.Error as exc:
+            if not self._lost:
+                _log.warning("the event log cannot be written; going on", path=str(self._path), error=str(exc))
+            self._lost += 1
+
+    def history(self, *, after: int = 0, limit: int = 500) -> tuple[AgentEvent, ...]:
+        """Give up to ``limit`` events with ``seq > after``, oldest first."""
+        if self._connection is None and not self._path.exists():
+            return ()
+        rows = self._open().execute(
+            "SELECT seq, at, kind, turn_id, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
+        )
+        return tuple(
+            AgentEvent(seq=seq, at=at, kind=EventKind(kind), turn_id=turn_id, data=json.loads(data))
+            for seq, at, kind, turn_id, data in rows
+        )
+
+    @contextlib.contextmanager
+    def watch(self) -> Iterator[trio.MemoryReceiveChannel[AgentEvent]]:
+        """Follow new events. A reader that falls ``WATCH_BUFFER`` behind sees its channel end and replays."""
+        send, receive = trio.open_memory_channel[AgentEvent](WATCH_BUFFER)
+        self._watchers.add(send)
+        try:
+            with receive:
+                yield receive
+        finally:
+            self._watchers.discard(send)
+            send.close()
+
+    def prune(self) -> None:
+        """Let a bounded number of expired stream rows go."""
+        if self._connection is None:
+            return
+        with contextlib.suppress(apsw.Error):  # a failing disk is reported by the next append
+            self._connection.execute(
+                "DELETE FROM events WHERE seq IN "
+                "(SELECT seq FROM events WHERE kind = 'stream' AND at < ? ORDER BY at LIMIT ?)",
+                (self._clock() - STREAM_DAYS * 86400, PRUNE_ROWS),
+            )
+
+    def close(self) -> None:
+        """Close the file; whoever watches sees the end."""
+        for watcher in self._watchers:
+            watcher.close()
+        self._watchers.clear()
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _insert(self, kind: EventKind, data: Mapping[str, Any], turn_id: int | None) -> None:
+        at = self._clock()
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
+        if len(text) > EVENT_LIMIT_CHARACTERS:
+            data = {"shortened": True, "characters": len(text), "beginning": text[:EVENT_LIMIT_CHARACTERS]}
+            text = json.dumps(data, ensure_ascii=False)
+        # A lone surrogate is valid in JSON and not in SQLite's UTF-8.
+        text = text.encode("utf-8", "backslashreplace").decode()
+        connection = self._open()
+        connection.execute(
+            "INSERT INTO events (at, kind, turn_id, data) VALUES (?, ?, ?, ?)", (at, kind.value, turn_id, text)
+        )
+        event = AgentEvent(seq=connection.last_insert_rowid(), at=at, kind=kind, turn_id=turn_id, data=data)
+        for watcher in tuple(self._watchers):
+            try:
+                watcher.send_nowait(event)
+            except (trio.WouldBlock, trio.BrokenResourceError):
+                self._watchers.discard(watcher)
+                watcher.close()
+
+    def _open(self) -> apsw.Connection:
+        if self._connection is None:
+            try:
+                self._connection = _connect(self._path)
+            except (apsw.NotADBError, apsw.CorruptError) as exc:
+                aside = self._path.with_name(f"{self._path.name}.damaged-{math.floor(self._clock())}")
+                _log.warning("the event log is damaged and was set aside", path=str(aside), error=str(exc))
+                self._path.rename(aside)
+                for suffix in ("-wal", "-shm"):
+                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+                self._connection = _connect(self._path)
+        return self._connection
+
+
+def _connect(path: Path) -> apsw.Connection:
+    connection = apsw.Connection(str(path))
+    try:
+        path.chmod(0o600)
+        connection.set_busy_timeout(250)
+        connection.pragma("journal_mode", "WAL")
+        connection.pragma("synchronous", "NORMAL")
+        connection.pragma("cache_size", -256)
+        version = connection.pragma("user_version")
+        if version > _SCHEMA_VERSION:
+            raise apsw.SchemaChangeError(f"the event log was written by a newer hyperhive (schema {version})")
+        with connection:
+            connection.execute(_SCHEMA)
+            connection.pragma("user_version", _SCHEMA_VERSION)
+    except BaseException:
+        connection.close()
+        raise
+    return connection

@@ -1,0 +1,70 @@
+"""Which session an agent's turns continue (TURN-3).
+
+Owns one small file in the harness folder. The session itself belongs to the CLI; this only remembers that it was made,
+and under which id, so that a lost or doubled title heals.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import final
+
+import attrs
+
+__all__ = ["Session", "SessionFile"]
+
+
+@attrs.frozen(kw_only=True)
+class Session:
+    """A session that exists as far as we know.
+
+    Attributes:
+        title: the name it was made with.
+        id: the CLI's id of it.
+        by_id: resume by the id, since the title does not lead to it any more.
+    """
+
+    title: str
+    id: str
+    by_id: bool = False
+
+
+@final
+class SessionFile:
+    """The remembered session of one agent."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self, title: str) -> Session | None:
+        """Give the session made under ``title``; None when there is none, or the file cannot be understood."""
+        try:
+            kept = json.loads(self._path.read_bytes())
+            session = Session(title=kept["title"], id=kept["id"], by_id=kept["by_id"] is True)
+        except (OSError, ValueError, KeyError, TypeError):
+            # Without it a turn asks the CLI for the title, which is what it would do anyway.
+            return None
+        fits = isinstance(session.id, str) and session.title == title
+        return session if fits else None
+
+    def write(self, session: Session) -> None:
+        """Remember a session; a crash leaves the old file or the new one."""
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(json.dumps(attrs.asdict(session)))
+        fresh.replace(self._path)
+
+    def forget(self) -> None:
+        """Remember none: the next turn makes a new one."""
+        self._path.unlink(missing_ok=True)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only we can read, from its first instant on, whole or not at all."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+    fresh.replace(path)
