@@ -5,6 +5,7 @@ a runtime runs end to end without an account. See docs/scripted-model.md.
 """
 
 from hive_agent.testing._claude import claude_command, claude_test_environment
+from hive_agent.testing._mailbox import MemoryMailbox, MemoryPost
 from hive_agent.testing._model import Answer, ReplyFunction, Rule, ScriptedModel, ScriptFailed, Text
 from hive_agent.testing._reply import (
     Reply,
@@ -24,6 +25,8 @@ from hive_agent.testing._server import ServedModel, open_scripted_model
 __all__ = [
     "Answer",
     "BadRequest",
+    "MemoryMailbox",
+    "MemoryPost",
     "ModelRequest",
     "Reply",
     "ReplyFunction",
