@@ -1,0 +1,29 @@
+"""The hive's admin socket: one JSON object a line (HOST-1).
+
+Offers ``serve_host_socket`` to the hive, ``open_host_client`` to ``hivectl`` and to anyone's scripts, and the
+``HiveControl`` port between the socket and what it controls.
+"""
+
+from __future__ import annotations
+
+from ._control import (
+    AgentDetail,
+    AgentStatusRow,
+    AgentStatusStream,
+    HiveControl,
+    HiveStatus,
+    Inbox,
+    Thread,
+)
+from ._feed import AgentStatusFeed
+
+__all__ = [
+    "AgentDetail",
+    "AgentStatusFeed",
+    "AgentStatusRow",
+    "AgentStatusStream",
+    "HiveControl",
+    "HiveStatus",
+    "Inbox",
+    "Thread",
+]
