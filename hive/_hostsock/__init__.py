@@ -6,6 +6,7 @@ Offers ``serve_host_socket`` to the hive, ``open_host_client`` to ``hivectl`` an
 
 from __future__ import annotations
 
+from ._client import HostClient, open_host_client
 from ._control import (
     AgentDetail,
     AgentStatusRow,
@@ -16,6 +17,8 @@ from ._control import (
     Thread,
 )
 from ._feed import AgentStatusFeed
+from ._server import serve_host_socket
+from ._wire import to_json
 
 __all__ = [
     "AgentDetail",
@@ -24,6 +27,10 @@ __all__ = [
     "AgentStatusStream",
     "HiveControl",
     "HiveStatus",
+    "HostClient",
     "Inbox",
     "Thread",
+    "open_host_client",
+    "serve_host_socket",
+    "to_json",
 ]
