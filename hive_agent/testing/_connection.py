@@ -58,7 +58,7 @@ class Request:
 class Connection:
     """A client's connection, one request after the other."""
 
-    def __init__(self, stream: trio.SocketStream) -> None:
+    def __init__(self, stream: trio.abc.HalfCloseableStream) -> None:
         self._stream = stream
         self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=_MAX_HEAD_BYTES)
         self._eof = False

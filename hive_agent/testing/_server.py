@@ -65,7 +65,7 @@ class ServedModel:
         while self._active:
             await self._change.wait()
 
-    async def serve_connection(self, stream: trio.SocketStream) -> None:
+    async def serve_connection(self, stream: trio.abc.HalfCloseableStream) -> None:
         """Answer one client's requests until either side ends the connection."""
         connection = Connection(stream)
         try:
