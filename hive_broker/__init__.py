@@ -5,6 +5,7 @@ It knows messages, leases, acks and agents' names; no agent process, MCP, HTTP o
 
 from __future__ import annotations
 
+from ._broker import Broker, open_broker
 from ._errors import (
     BrokerClosed,
     BrokerDamaged,
@@ -15,6 +16,15 @@ from ._errors import (
     SchemaTooNew,
     TurnOver,
 )
+from ._flow import (
+    FlowEvent,
+    MessagesAcked,
+    MessagesDied,
+    MessageSent,
+    MessagesPopped,
+    MessagesReturned,
+)
+from ._mailbox import BrokerMailbox
 from ._types import (
     MAX_BODY_BYTES,
     OPERATOR,
@@ -23,12 +33,15 @@ from ._types import (
     SYSTEM,
     Acked,
     Delivery,
+    InboxCounts,
     InboxSummary,
+    JsonObject,
     Message,
     Received,
     Sent,
     TurnClosed,
     TurnLease,
+    WallClock,
     is_agent_name,
 )
 
@@ -39,20 +52,32 @@ __all__ = [
     "RESERVED_NAMES",
     "SYSTEM",
     "Acked",
+    "Broker",
     "BrokerClosed",
     "BrokerDamaged",
     "BrokerError",
     "BrokerLocked",
+    "BrokerMailbox",
     "BrokerUnavailable",
     "Delivery",
+    "FlowEvent",
+    "InboxCounts",
     "InboxSummary",
+    "JsonObject",
     "Message",
     "MessageRefused",
+    "MessageSent",
+    "MessagesAcked",
+    "MessagesDied",
+    "MessagesPopped",
+    "MessagesReturned",
     "Received",
     "SchemaTooNew",
     "Sent",
     "TurnClosed",
     "TurnLease",
     "TurnOver",
+    "WallClock",
     "is_agent_name",
+    "open_broker",
 ]

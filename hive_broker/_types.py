@@ -6,7 +6,8 @@ Owns their shapes and the rule for names. Knows no time, storage or event loop: 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 import attrs
 
@@ -18,12 +19,15 @@ __all__ = [
     "SYSTEM",
     "Acked",
     "Delivery",
+    "InboxCounts",
     "InboxSummary",
+    "JsonObject",
     "Message",
     "Received",
     "Sent",
     "TurnClosed",
     "TurnLease",
+    "WallClock",
     "is_agent_name",
 ]
 
@@ -172,5 +176,23 @@ class TurnClosed:
     dead: tuple[int, ...]
 
 
-JsonObject = Mapping[str, object]
+@attrs.frozen(kw_only=True)
+class InboxCounts:
+    """An inbox in three figures, for whoever watches the hive.
+
+    Attributes:
+        unread: rows that a ``recv`` could pop now.
+        in_flight: rows popped and neither acked nor returned yet (MSG-5).
+        dead: dead letters (MSG-6).
+    """
+
+    unread: int = 0
+    in_flight: int = 0
+    dead: int = 0
+
+
+JsonObject: TypeAlias = Mapping[str, object]
 """A JSON object kept for its writer: the broker does not look inside."""
+
+WallClock: TypeAlias = Callable[[], float]
+"""Returns unix seconds; ``time.time`` in production, injected once."""

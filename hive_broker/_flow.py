@@ -1,0 +1,82 @@
+"""What happens to messages, as values: told to watchers after the commit that made it true, in commit order.
+
+Owns the events' shapes. Knows no storage and no event loop; ``_store`` makes them, ``_watch`` hands them out.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias, TypeVar
+
+import attrs
+
+from ._types import Message
+
+__all__ = [
+    "Done",
+    "FlowEvent",
+    "MessageSent",
+    "MessagesAcked",
+    "MessagesDied",
+    "MessagesPopped",
+    "MessagesReturned",
+]
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class MessageSent:
+    """One message was stored (MSG-1); a repeated send within a turn makes none (MSG-9)."""
+
+    message: Message
+
+
+@attrs.frozen(kw_only=True)
+class MessagesPopped:
+    """Rows went in flight (MSG-5).
+
+    Attributes:
+        agent: whose inbox.
+        turn_id: the turn they are popped under, None when a timed lease holds them.
+        messages: the rows, oldest first, with this delivery counted.
+    """
+
+    agent: str
+    turn_id: int | None
+    messages: tuple[Message, ...]
+
+
+@attrs.frozen(kw_only=True)
+class MessagesAcked:
+    """Rows were handled and never come back (MSG-5, MSG-7)."""
+
+    agent: str
+    ids: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
+class MessagesReturned:
+    """Rows that were in flight are unread again (MSG-5)."""
+
+    agent: str
+    ids: tuple[int, ...]
+
+
+@attrs.frozen(kw_only=True)
+class MessagesDied:
+    """Rows became dead letters: delivered too often without a good end (MSG-6)."""
+
+    agent: str
+    ids: tuple[int, ...]
+
+
+FlowEvent: TypeAlias = MessageSent | MessagesPopped | MessagesAcked | MessagesReturned | MessagesDied
+"""Anything ``Broker.watch`` can hand out."""
+
+
+@attrs.frozen
+class Done(Generic[T]):
+    """What one piece of work did to the database: the caller's answer, and the events of it."""
+
+    value: T
+    flow: tuple[FlowEvent, ...] = ()

@@ -1,0 +1,65 @@
+"""Brings a database file to the shape this version works with.
+
+Owns the order of the numbered files in ``schema/`` and the file's version mark. Knows nothing of messages; imports
+apsw only. Called once, when the broker opens.
+"""
+
+from __future__ import annotations
+
+from importlib.resources import files
+
+import apsw
+
+from ._errors import BrokerDamaged, SchemaTooNew
+
+__all__ = ["migrate"]
+
+_APPLICATION_ID = 0x68697665
+"""``hive``: says in the file's header whose it is."""
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Apply the schema files the database has not seen, all in one transaction.
+
+    Raises:
+        SchemaTooNew: a newer hyperhive wrote it; nothing was changed.
+        BrokerDamaged: it is somebody else's database; nothing was changed.
+    """
+    steps = _steps()
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        version = db.pragma("user_version")
+        _check_is_ours(db, version)
+        if version > len(steps):
+            raise SchemaTooNew(
+                f"the database has schema {version} and this hyperhive knows schemas up to {len(steps)}: "
+                "start the newer version, or restore a backup made before it ran"
+            )
+        for number, script in enumerate(steps[version:], start=version + 1):
+            db.execute(script)
+            db.pragma("user_version", number)
+        db.pragma("application_id", _APPLICATION_ID)
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _check_is_ours(db: apsw.Connection, version: int) -> None:
+    application_id = db.pragma("application_id")
+    is_empty = version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").get == 0
+    if application_id != _APPLICATION_ID and not is_empty:
+        raise BrokerDamaged(
+            f"the file must be a hyperhive broker database, and its header says it is something else "
+            f"(application id {application_id:#x}): give another path"
+        )
+
+
+def _steps() -> list[str]:
+    """The schema files in the order of their numbers, which have no gap."""
+    found = sorted((entry for entry in files(__package__).joinpath("schema").iterdir()), key=lambda entry: entry.name)
+    scripts = [entry for entry in found if entry.name.endswith(".sql")]
+    for number, entry in enumerate(scripts, start=1):
+        if not entry.name.startswith(f"{number:04d}_"):
+            raise RuntimeError(f"schema files must be numbered 0001, 0002, ..., got {entry.name}: please report this")
+    return [entry.read_text(encoding="utf-8") for entry in scripts]
