@@ -185,7 +185,10 @@ async def open_broker(
                         engine.close()
                         nursery.cancel_scope.cancel()
             if left is not None:
-                raise left
+                try:
+                    raise left
+                finally:
+                    del left  # its traceback holds this frame
 
 
 async def _end_previous_life(database: Database, *, now: float, max_deliveries: int) -> None:

@@ -20,7 +20,7 @@ import apsw.aio
 import trio
 
 from ._errors import BrokerDamaged, BrokerError, BrokerUnavailable
-from ._migrate import migrate
+from ._migrate import check_is_ours, migrate
 from ._owner import Ownership
 from ._queries import rows_of
 
@@ -184,6 +184,7 @@ def _make_private(path: str) -> None:
 
 def _set_up(db: apsw.Connection, ownership: Ownership) -> None:
     db.set_busy_timeout(_BUSY_MILLISECONDS)
+    check_is_ours(db)
     db.pragma("foreign_keys", True)
     db.pragma("trusted_schema", False)
     db.pragma("journal_size_limit", _WAL_LIMIT_BYTES)

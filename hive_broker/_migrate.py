@@ -12,47 +12,51 @@ import apsw
 
 from ._errors import BrokerDamaged, SchemaTooNew
 
-__all__ = ["migrate"]
+__all__ = ["check_is_ours", "migrate"]
 
 _APPLICATION_ID = 0x68697665
 """``hive``: says in the file's header whose it is."""
 
 
-def migrate(db: apsw.Connection) -> None:
-    """Apply the schema files the database has not seen, all in one transaction.
+def check_is_ours(db: apsw.Connection) -> None:
+    """Look at the file's header before anything is changed.
 
     Raises:
-        SchemaTooNew: a newer hyperhive wrote it; nothing was changed.
-        BrokerDamaged: it is somebody else's database; nothing was changed.
+        SchemaTooNew: a newer hyperhive wrote it.
+        BrokerDamaged: it is somebody else's database.
     """
+    application_id, version = db.pragma("application_id"), db.pragma("user_version")
+    is_empty = version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").get == 0
+    if application_id != _APPLICATION_ID and not is_empty:
+        raise BrokerDamaged(
+            "the file must be a broker database of hyperhive, and its header says it is something else "
+            f"(application id {application_id:#x}): give another path"
+        )
+    known = len(_steps())
+    if version > known:
+        raise SchemaTooNew(
+            f"the database has schema {version} and this hyperhive knows schemas up to {known}: "
+            "start the newer version, or restore a backup made before it ran"
+        )
+
+
+def migrate(db: apsw.Connection) -> None:
+    """Apply the schema files the database has not seen, all in one transaction."""
     steps = _steps()
+    version = db.pragma("user_version")
+    if version == len(steps):
+        return
     db.execute("BEGIN IMMEDIATE")
     try:
-        version = db.pragma("user_version")
-        _check_is_ours(db, version)
-        if version > len(steps):
-            raise SchemaTooNew(
-                f"the database has schema {version} and this hyperhive knows schemas up to {len(steps)}: "
-                "start the newer version, or restore a backup made before it ran"
-            )
         for number, script in enumerate(steps[version:], start=version + 1):
             db.execute(script)
             db.pragma("user_version", number)
         db.pragma("application_id", _APPLICATION_ID)
+        db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:
+            db.execute("ROLLBACK")
         raise
-    db.execute("COMMIT")
-
-
-def _check_is_ours(db: apsw.Connection, version: int) -> None:
-    application_id = db.pragma("application_id")
-    is_empty = version == 0 and db.execute("SELECT count(*) FROM sqlite_schema").get == 0
-    if application_id != _APPLICATION_ID and not is_empty:
-        raise BrokerDamaged(
-            f"the file must be a hyperhive broker database, and its header says it is something else "
-            f"(application id {application_id:#x}): give another path"
-        )
 
 
 def _steps() -> list[str]:

@@ -59,6 +59,7 @@ class Writer:
         self._door = trio.StrictFIFOLock()
         self._closed = False
 
+    @trio.lowlevel.enable_ki_protection  # between queueing and parking, Ctrl-C would leave a job with nobody behind it
     async def submit(self, work: Work[T], *, size_bytes: int = 0) -> T:
         """Have one change made, and return its answer after the commit.
 
