@@ -67,6 +67,7 @@ def claude_test_environment(home: Path, base_url: str) -> dict[str, str]:
         **_QUIET,
         "ANTHROPIC_API_KEY": "sk-ant-scripted-model",
         "ANTHROPIC_BASE_URL": base_url,
+        "CLAUDE_CODE_TMPDIR": str(home),  # else it leaves sockets and probes of killed runs in /tmp
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "PATH": os.environ.get("PATH", os.defpath),

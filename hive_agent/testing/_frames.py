@@ -91,21 +91,25 @@ def first_frame(envelope: Envelope) -> bytes:
     return _event("message_start", message=envelope.message([], stop_reason=None, output=1))
 
 
-def block_frames(envelope: Envelope, index: int, block: Say | Call) -> bytes:
-    """The events of one content block."""
+def block_frames(envelope: Envelope, index: int, block: Say | Call) -> tuple[bytes, bytes]:
+    """The events of one content block, in two halves."""
     if isinstance(block, Say):
         start: dict[str, Any] = {"type": "text", "text": ""}
-        deltas = [{"type": "text_delta", "text": piece} for piece in _pieces(block.text)]
+        name, content = "text", block.text
     else:
         start = {"type": "tool_use", "id": envelope.call_id(index), "name": block.name, "input": {}}
-        pieces = _pieces(json.dumps(dict(block.input)))
-        deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    return b"".join(
-        [
-            _event("content_block_start", index=index, content_block=start),
-            *(_event("content_block_delta", index=index, delta=delta) for delta in deltas),
-            _event("content_block_stop", index=index),
-        ]
+        name, content = "partial_json", json.dumps(dict(block.input))
+    kind = "text_delta" if name == "text" else "input_json_delta"
+    middle = len(content) // 2 if block.halved else len(content)
+    first, second = (
+        b"".join(
+            _event("content_block_delta", index=index, delta={"type": kind, name: piece}) for piece in _pieces(part)
+        )
+        for part in (content[:middle], content[middle:])
+    )
+    return (
+        _event("content_block_start", index=index, content_block=start) + first,
+        second + _event("content_block_stop", index=index),
     )
 
 

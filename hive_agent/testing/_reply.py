@@ -26,6 +26,7 @@ __all__ = [
     "cut",
     "delay",
     "fail",
+    "half",
     "prompt_too_long",
     "say",
     "stall",
@@ -71,17 +72,19 @@ class Usage:
 
 @attrs.frozen(kw_only=True)
 class Say:
-    """A block of text."""
+    """A block of text; ``halved`` leaves its second half to come after the next silence."""
 
     text: str
+    halved: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class Call:
-    """A block that calls a tool with a JSON object."""
+    """A block that calls a tool with a JSON object; ``halved`` as in `Say`."""
 
     name: str
     input: Mapping[str, object]
+    halved: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -161,6 +164,15 @@ def call(name: str, /, **arguments: object) -> Call:
     name, write ``call("tool", **{"in-reply-to": 3})``.
     """
     return Call(name=name, input=arguments)
+
+
+def half(block: Say | Call) -> Say | Call:
+    """The first half of a block, for a stall, a cut or an error inside of it.
+
+    After a silence the second half follows by itself; after ``cut()`` or ``fail()`` it never comes. A client that wants
+    no stream gets whole blocks.
+    """
+    return attrs.evolve(block, halved=True)
 
 
 def stall(until: trio.Event | None = None) -> Stall:

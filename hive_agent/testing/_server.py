@@ -167,20 +167,23 @@ async def _stream(connection: Connection, envelope: Envelope, reply: Reply) -> N
     """Perform a reply as server-sent events; nothing is sent before the first step that has something to say."""
     started = False
     index = 0
+    rest = b""
 
-    async def start() -> None:
+    async def send(frames: bytes) -> None:
         nonlocal started
         if not started:
             started = True
             await connection.start(200, {**_EVENTS, "request-id": envelope.request_id})
-            await connection.send(first_frame(envelope))
+            frames = first_frame(envelope) + frames
+        await connection.send(frames)
 
     for step in reply.steps:
         match step:
             case Say() | Call():
-                await start()
-                await connection.send(block_frames(envelope, index, step))
+                first, second = block_frames(envelope, index, step)
                 index += 1
+                await send(rest + first if step.halved else rest + first + second)
+                rest = second if step.halved else b""
             case Fail():
                 if not started:
                     await _send_error(connection, step)
@@ -190,8 +193,7 @@ async def _stream(connection: Connection, envelope: Envelope, reply: Reply) -> N
                 return
             case _:
                 await _wait(connection, step)
-    await start()
-    await connection.send(last_frames(envelope, reply))
+    await send(rest + last_frames(envelope, reply))
     await connection.end()
 
 

@@ -21,6 +21,7 @@ def test_the_environment_is_built_and_not_inherited(tmp_path, monkeypatch):
         "ANTHROPIC_API_KEY",
         "ANTHROPIC_BASE_URL",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+        "CLAUDE_CODE_TMPDIR",
         "DISABLE_AUTOUPDATER",
         "DISABLE_ERROR_REPORTING",
         "DISABLE_TELEMETRY",

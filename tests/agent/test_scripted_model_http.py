@@ -16,6 +16,7 @@ from hive_agent.testing import (
     cut,
     delay,
     fail,
+    half,
     open_scripted_model,
     say,
     stall,
@@ -158,6 +159,29 @@ async def test_a_cut_comes_after_what_was_said_before_it():
     assert b"text_delta" in received
     assert b"message_stop" not in received
     assert not received.endswith(b"0\r\n\r\n")
+
+
+async def test_a_cut_can_come_inside_of_a_block():
+    """TURN-5: half the arguments of a call reach the client, and are no call."""
+    async with serving(scripted(half(call("Write", content="0123456789")), cut())) as (served, _):
+        stream = await trio.open_tcp_stream("127.0.0.1", served.port)
+        async with stream:
+            await stream.send_all(posted(json.dumps(STREAM).encode()))
+            received = await until_closed(stream)
+    assert b"input_json_delta" in received
+    assert b"9" not in received.partition(b"input_json_delta")[2]
+    assert b"content_block_stop" not in received
+
+
+async def test_the_second_half_of_a_block_comes_after_the_silence():
+    """TURN-6: a pause inside of a block loses nothing."""
+    async with serving(scripted(half(say("first and second")), delay(0), half(say("x")))) as (_, client):
+        found = events(await client.post("/v1/messages", json=STREAM))
+        whole = (await client.post("/v1/messages", json=ASK)).json()
+    deltas = [(data["index"], data["delta"]["text"]) for name, data in found if name == "content_block_delta"]
+    assert deltas == [(0, "first an"), (0, "d second"), (1, "x")]
+    assert [name for name, _ in found].count("content_block_stop") == 2
+    assert [block["text"] for block in whole["content"]] == ["first and second", "x"]
 
 
 async def test_a_stalled_reply_goes_on_when_it_is_released():

@@ -5,8 +5,11 @@ import os
 import re
 import signal
 import subprocess
+import sys
+from pathlib import Path
 
 import attrs
+import psutil
 import pytest
 import trio
 
@@ -19,6 +22,7 @@ from hive_agent.testing import (
     claude_test_environment,
     cut,
     fail,
+    half,
     open_scripted_model,
     prompt_too_long,
     say,
@@ -199,8 +203,33 @@ async def test_a_cut_stream_is_noticed_by_the_cli(cli, model):
     model.when(times=1).reply(say("half an"), cut())
     model.otherwise(say("a whole answer"))
     run = await cli.run("go")
-    print(json.dumps(run.events)[-3000:])
-    assert run.result["result"].endswith("a whole answer")
+    assert (run.code, run.result["result"], len(model.requests)) == (0, "a whole answer", 2)
+
+
+async def test_a_call_that_was_cut_in_its_arguments_is_not_made(cli, model):
+    """TURN-5: half a call does nothing."""
+    target = cli.home / "never"
+    model.when(times=1).reply(half(call("Write", file_path=str(target), content="x" * 100)), cut())
+    model.otherwise(say("done"))
+    run = await cli.run("go", "--allowedTools", "Write")
+    assert run.result["result"] == "done"
+    assert not target.exists()
+
+
+async def test_a_waiting_cli_holds_no_connection_but_to_loopback(cli, model):
+    """SEC-3: a test reaches nobody outside of this host."""
+    gate = trio.Event()
+    model.otherwise(stall(gate), say("done"))
+    peers = []
+
+    async def look_when_asked(process):
+        await model.wait_requests(1)
+        connections = psutil.Process(process.pid).net_connections(kind="inet")
+        peers.extend(connection.raddr.ip for connection in connections if connection.raddr)
+        gate.set()
+
+    await cli.run("go", when_started=look_when_asked)
+    assert set(peers) == {"127.0.0.1"}
 
 
 @pytest.mark.parametrize("steps", [[stall()], [say("one moment"), stall()]], ids=["before", "after"])
@@ -249,3 +278,17 @@ async def test_a_request_that_no_rule_matches_fails_the_turn_fast_and_in_words(t
     assert "no rule of the scripted model matches" in run.result["result"]
     assert "nobody expects this" in run.result["result"]
     assert 1 <= len(model.unmatched) <= 6
+
+
+def test_the_example_of_the_documentation_prints_what_the_page_says():
+    """EMBED-1: an example that does not run is none."""
+    docs = Path(__file__).parents[2] / "docs"
+    done = subprocess.run(
+        [sys.executable, docs / "examples" / "scripted_model.py"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr == ""
+    assert f"```\n{done.stdout}```\n" in (docs / "scripted-model.md").read_text()
