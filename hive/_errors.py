@@ -12,6 +12,7 @@ __all__ = [
     "ConfigInvalid",
     "HiveError",
     "HiveNotRunning",
+    "HiveUnavailable",
     "HiveUnintelligible",
     "HiveVanished",
     "InitRefused",
@@ -71,6 +72,11 @@ class RequestRefused(HiveError):
 
     Raised by a ``HiveControl`` to refuse, and by ``HostClient`` when a hive refused.
     """
+
+
+@final
+class HiveUnavailable(HiveError):
+    """A hive cannot run here, for a reason outside of it; ``__cause__`` is the system's word on it."""
 
 
 @final

@@ -67,7 +67,7 @@ def required(rule: Rule) -> Any:
 
 
 def optional(rule: Rule, default: Any) -> Any:
-    """An attrs field that may be absent and obeys ``rule`` when it is there; null counts as absent if that means None."""
+    """An attrs field that may be absent and obeys ``rule`` when it is there; null is absent if that is None."""
     return attrs.field(default=default, metadata=rule_of(unset_or(rule) if default is None else rule))
 
 

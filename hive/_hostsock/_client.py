@@ -112,14 +112,6 @@ class HostClient:
         """Ask the whole hive to stop; returns once that is under way."""
         await self._ask(None, "shutdown", graceful=graceful)
 
-    async def wait_closed(self) -> None:
-        """Return once the hive has closed this connection, as it does when it is over."""
-        try:
-            while await self._reader.next_line() is not None:
-                pass
-        except (LineCut, LineTooLong, trio.BrokenResourceError):
-            return
-
     async def _ask(self, payload: str | None, cmd: str, **fields: object) -> Any:
         async with self._turn:
             answer = await self._exchange({"cmd": cmd, **fields})

@@ -130,9 +130,10 @@ async def _push_rows(stream: trio.SocketStream, rows: AgentStatusStream) -> None
             with trio.fail_after(_WRITE_SECONDS):
                 await stream.send_all(line)
         except trio.BrokenResourceError:
-            return None
+            return
         except trio.TooSlowError:
-            return _log.info("host_socket_subscriber_dropped", seconds=_WRITE_SECONDS)
+            _log.info("host_socket_subscriber_dropped", seconds=_WRITE_SECONDS)
+            return
 
 
 async def _until_gone(stream: trio.SocketStream, pushing: trio.CancelScope) -> None:

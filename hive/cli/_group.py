@@ -1,0 +1,50 @@
+"""What ``hive`` and ``hivectl`` have in common: how errors leave them.
+
+Owns the exit codes (0 done, 1 refused or failed, 2 usage, 3 no hive running). Knows no command.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NoReturn, final
+
+import click
+from typing_extensions import override
+
+from hive._errors import HiveError, HiveNotRunning
+from hive_broker import BrokerError
+
+from ._text import on_terminal
+
+__all__ = ["CommandGroup", "completion_help", "run_group"]
+
+_FAILED = 1
+_NO_HIVE = 3
+
+
+@final
+class CommandGroup(click.Group):
+    """A group whose commands may raise our errors: their sentences go to stderr, without a traceback."""
+
+    @override
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (HiveError, BrokerError) as exc:
+            for sentence in str(exc).splitlines():
+                click.echo(f"{ctx.info_name}: {on_terminal(sentence)}", err=True)
+            ctx.exit(_NO_HIVE if isinstance(exc, HiveNotRunning) else _FAILED)
+
+
+def run_group(group: click.Group, name: str) -> NoReturn:
+    """Run ``group`` as a program; a character the terminal cannot show is escaped, not fatal."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    sys.exit(group.main(prog_name=name))
+
+
+def completion_help(program: str) -> str:
+    """How to have a shell complete ``program``, for the end of its help."""
+    variable = f"_{program.upper()}_COMPLETE"
+    return f'Completion: eval "$({variable}=bash_source {program})" in ~/.bashrc; zsh_source and fish_source likewise.'

@@ -1,0 +1,73 @@
+"""``hive``: make a hive, and run it in the foreground.
+
+Owns the command line and nothing behind it.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+from ._group import CommandGroup, completion_help, run_group
+from ._text import on_terminal
+
+__all__ = ["hive", "hive_main"]
+
+_FOLDER = click.Path(file_okay=False, path_type=Path)
+_FILE = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.group(cls=CommandGroup, epilog=completion_help("hive"))
+@click.version_option(package_name="hyperhive", message="hive %(version)s")
+def hive() -> None:
+    """Run a hive of autonomous agents on this host; talk to it with hivectl."""
+
+
+@hive.command()
+@click.argument("folder", type=_FOLDER, default=Path())
+def init(folder: Path) -> None:
+    """Write a first hive.toml and its agents' roles into FOLDER (default: here)."""
+    from hive._init import init_hive
+
+    new = init_hive(folder)
+    click.echo(f"Made {on_terminal(str(new.config))}, and two agents: {', '.join(new.prompts)}.")
+    click.echo("Their roles are yours to write:")
+    for prompt in new.prompts.values():
+        click.echo(f"  {on_terminal(str(prompt))}")
+    click.echo("Next:")
+    if folder != Path():
+        click.echo(f"  cd {on_terminal(str(folder))}")
+    click.echo("  hive up                      in one terminal")
+    click.echo("  hivectl send ruth 'Hello'    in another")
+    click.echo("  hivectl inbox                to read what comes back")
+
+
+@hive.command()
+@click.option("--config", type=_FILE, help="The hive.toml.  [default: ./hive.toml]")
+@click.option("--demo", is_flag=True, help="Run a small hive on a scripted model: no account, no hive.toml.")
+@click.option("--verbose", is_flag=True, help="Log more.")
+@click.option("--json", "json_lines", is_flag=True, help="Log one JSON object a line.")
+@click.pass_context
+def up(ctx: click.Context, config: Path | None, *, demo: bool, verbose: bool, json_lines: bool) -> None:
+    """Run the hive until Ctrl-C, SIGTERM or hivectl stop; a second signal hastens the stop."""
+    if demo and config is not None:
+        raise click.UsageError("--demo brings its own configuration; leave out --config or --demo")
+    if demo:
+        from hive._demo import demo_config
+
+        settings = demo_config()
+    else:
+        from hive._config_file import load_config
+
+        settings = load_config(config or Path("hive.toml"), environ=os.environ)
+    from hive._up import run_up
+
+    ctx.exit(run_up(settings, verbose=verbose, json_lines=json_lines))
+
+
+def hive_main() -> NoReturn:
+    """The program ``hive``."""
+    run_group(hive, "hive")
