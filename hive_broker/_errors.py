@@ -27,7 +27,7 @@ class BrokerError(Exception):
         TypeError: when made directly: raise one of the leaves.
     """
 
-    def __new__(cls, *args: object) -> BrokerError:
+    def __new__(cls, *args: object, **kwargs: object) -> BrokerError:
         if cls is BrokerError:
             raise TypeError("BrokerError is a base: raise one of its leaves")
         return super().__new__(cls, *args)
