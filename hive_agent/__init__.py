@@ -1,1 +1,63 @@
-"""See docs/architecture.md."""
+"""One agent: its turn loop, its runtime, its tools, its event log.
+
+It sees a mailbox and a listener; it knows no other agent, no dashboard and no command line furniture.
+"""
+
+from __future__ import annotations
+
+from ._agent import Agent, AgentSnapshot, run_agent
+from ._config import AgentConfig, ClaudeSettings
+from ._errors import AgentError, AgentMisuse, ListenerUnavailable, RuntimeUnavailable, ToolRefused
+from ._events import AgentEvent, EventKind, EventLog
+from ._mcp import Listener, open_listener
+from ._ports import Mailbox, ToolServices, WallClock
+from ._runner import AgentNotice
+from ._runtime import (
+    ClaudeRuntime,
+    McpServer,
+    Run,
+    RunLine,
+    RunNote,
+    RunReport,
+    RunRequest,
+    RunStarted,
+    Runtime,
+    find_claude,
+)
+from ._turn import Outcome, ParkReason, Signal, TurnState
+
+__all__ = [
+    "Agent",
+    "AgentConfig",
+    "AgentError",
+    "AgentEvent",
+    "AgentMisuse",
+    "AgentNotice",
+    "AgentSnapshot",
+    "ClaudeRuntime",
+    "ClaudeSettings",
+    "EventKind",
+    "EventLog",
+    "Listener",
+    "ListenerUnavailable",
+    "Mailbox",
+    "McpServer",
+    "Outcome",
+    "ParkReason",
+    "Run",
+    "RunLine",
+    "RunNote",
+    "RunReport",
+    "RunRequest",
+    "RunStarted",
+    "Runtime",
+    "RuntimeUnavailable",
+    "Signal",
+    "ToolRefused",
+    "ToolServices",
+    "TurnState",
+    "WallClock",
+    "find_claude",
+    "open_listener",
+    "run_agent",
+]

@@ -11,7 +11,7 @@ import contextlib
 import enum
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, final
 
@@ -90,11 +90,15 @@ class EventLog:
     Args:
         path: the SQLite file.
         clock: the hour.
+        observe: called with every event once it is kept; must not block or raise.
     """
 
-    def __init__(self, path: Path, *, clock: WallClock) -> None:
+    def __init__(
+        self, path: Path, *, clock: WallClock, observe: Callable[[AgentEvent], object] = lambda _: None
+    ) -> None:
         self._path = path
         self._clock = clock
+        self._observe = observe
         self._connection: apsw.Connection | None = None
         self._watchers: set[trio.MemorySendChannel[AgentEvent]] = set()
         self._lost = 0
@@ -172,6 +176,7 @@ class EventLog:
             "INSERT INTO events (at, kind, turn_id, data) VALUES (?, ?, ?, ?)", (at, kind.value, turn_id, text)
         )
         event = AgentEvent(seq=connection.last_insert_rowid(), at=at, kind=kind, turn_id=turn_id, data=data)
+        self._observe(event)
         for watcher in tuple(self._watchers):
             try:
                 watcher.send_nowait(event)

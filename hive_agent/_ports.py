@@ -71,7 +71,7 @@ class Mailbox(Protocol):
         ...
 
     async def close_turn(self, turn_id: int, *, acked: bool, record: Mapping[str, object]) -> TurnClosed:
-        """Close a turn: ack what it popped, or return it to the inbox, in one transaction with its record (MSG-5, TURN-7).
+        """Close a turn: ack what it popped or give it back, in one transaction with its record (MSG-5, TURN-7).
 
         Closing a turn that is already closed changes nothing and answers with empty tuples.
 

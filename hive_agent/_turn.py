@@ -14,8 +14,6 @@ from typing import Any
 import attrs
 
 __all__ = [
-    "EFFECTS",
-    "EVENTS",
     "TABLE",
     "Effect",
     "Event",
@@ -55,6 +53,8 @@ class Phase(enum.Enum):
     """Told to end (SIGTERM)."""
     KILLING = "killing"
     """Its process group was killed; only the reaping is left."""
+    CLOSING = "closing"
+    """The process is gone; what the turn popped is being acked or given back."""
     STOPPED = "stopped"
     """Final: the agent has left."""
 
@@ -144,12 +144,21 @@ class Exited:
     Attributes:
         outcome: as classified from what it printed and how it left; DONE only when the turn ended well.
         retry_after_seconds: for RATE_LIMITED, when the model's service said to come back.
-        mail_ignored: the turn popped nothing although there was mail to read.
     """
 
     outcome: Outcome
     retry_after_seconds: float | None = None
-    mail_ignored: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Closed:
+    """The turn's lease is closed.
+
+    Attributes:
+        mail_ignored: the turn popped nothing although there was mail to read.
+    """
+
+    mail_ignored: bool
 
 
 @attrs.frozen
@@ -169,18 +178,10 @@ class Hastened:
     """Leave now: a second signal, or no grace left (STOP-3)."""
 
 
-Event = Woken | RetryDue | Started | OutputSeen | ResultSeen | Exited | WatchdogFired | StopRequested | Hastened
-EVENTS: tuple[type[Any], ...] = (
-    Woken,
-    RetryDue,
-    Started,
-    OutputSeen,
-    ResultSeen,
-    Exited,
-    WatchdogFired,
-    StopRequested,
-    Hastened,
+Event = (
+    Woken | RetryDue | Started | OutputSeen | ResultSeen | Exited | Closed | WatchdogFired | StopRequested | Hastened
 )
+"""All there are: what can be said to the machine."""
 
 # --- effects
 
@@ -212,7 +213,7 @@ class StartTurn:
 
 @attrs.frozen(kw_only=True)
 class EndTurn:
-    """Close the turn's lease: ack what it popped, or give it back (MSG-5)."""
+    """Close the turn's lease: ack what it popped, or give it back (MSG-5); answer with ``Closed``."""
 
     outcome: Outcome
     acked: bool
@@ -245,7 +246,7 @@ class Finish:
 
 
 Effect = WaitForWork | Park | StartTurn | EndTurn | Arm | Disarm | SendSignal | Finish
-EFFECTS: tuple[type[Any], ...] = (WaitForWork, Park, StartTurn, EndTurn, Arm, Disarm, SendSignal, Finish)
+"""All there are: what the machine can ask for."""
 
 # --- state
 
@@ -268,6 +269,7 @@ class Machine:
         parked: why no turn starts, or None.
         stopping: a stop was requested; no further turn starts.
         forced: the outcome that a watchdog or a stop has already decided, whatever the process says on its way out.
+        ending: while CLOSING, how the turn ended.
         failures: turns in a row that did not end well or ignored their mail; the backoff grows with it.
         told: the reason the operator has been told of in this row of failures.
         rate_limit_sleep_seconds: how long to sleep when a rate limit names no time.
@@ -277,6 +279,7 @@ class Machine:
     parked: ParkReason | None = None
     stopping: bool = False
     forced: Outcome | None = None
+    ending: Exited | None = None
     failures: int = 0
     told: ParkReason | None = None
     rate_limit_sleep_seconds: float = 300.0
@@ -362,22 +365,30 @@ def _stop_in_turn(machine: Machine, _event: StopRequested) -> Move:
     return attrs.evolve(machine, stopping=True), (Arm(Watchdog.STOP_GRACE),)
 
 
+def _stop_while_closing(machine: Machine, _event: Event) -> Move:
+    return attrs.evolve(machine, stopping=True), ()
+
+
 def _ended(machine: Machine, event: Exited) -> Move:
-    outcome = event.outcome if event.outcome is Outcome.DONE else (machine.forced or event.outcome)
-    end = EndTurn(outcome=outcome, acked=outcome is Outcome.DONE)
+    done = event.outcome is Outcome.DONE
+    outcome = event.outcome if done else (machine.forced or event.outcome)
+    ending = attrs.evolve(event, outcome=outcome)
+    return _to(machine, Phase.CLOSING, EndTurn(outcome=outcome, acked=done), forced=None, ending=ending)
+
+
+def _closed(machine: Machine, event: Closed) -> Move:
     if machine.stopping:
-        return _to(machine, Phase.STOPPED, end, Finish(), forced=None)
-    pause = _pause_after(machine, outcome, event)
+        return _to(machine, Phase.STOPPED, Finish(), ending=None)
+    pause = _pause_after(machine, event)
     if pause is None:
-        return _to(machine, Phase.IDLE, end, WaitForWork(), forced=None, failures=0, told=None)
+        return _to(machine, Phase.IDLE, WaitForWork(), ending=None, failures=0, told=None)
     reason, seconds = pause
     tell = machine.told is not reason and machine.failures >= _TELL_AFTER.get(reason, 0)
     return _to(
         machine,
         Phase.IDLE,
-        end,
         Park(reason=reason, retry_in_seconds=seconds, tell=tell),
-        forced=None,
+        ending=None,
         parked=reason,
         failures=machine.failures + 1,
         told=reason if tell else machine.told,
@@ -388,16 +399,17 @@ _TELL_AFTER = {ParkReason.BACKOFF: 2, ParkReason.MAIL_IGNORED: 3}
 """Failures before this one that are borne in silence: most pass by themselves. The other reasons are told at once."""
 
 
-def _pause_after(machine: Machine, outcome: Outcome, event: Exited) -> tuple[ParkReason, float] | None:
+def _pause_after(machine: Machine, event: Closed) -> tuple[ParkReason, float] | None:
     """Why and how long to wait before the next turn; None to go on. No outcome loops hot (TURN-5)."""
     backoff = min(BACKOFF_FIRST_SECONDS * 2 ** min(machine.failures, 16), BACKOFF_MAX_SECONDS)
-    match outcome:
+    ending = machine.ending or Exited(outcome=Outcome.FAILED)
+    match ending.outcome:
         case Outcome.DONE:
             return (ParkReason.MAIL_IGNORED, backoff) if event.mail_ignored else None
         case Outcome.NEEDS_LOGIN:
             return ParkReason.NEEDS_LOGIN, LOGIN_RETRY_SECONDS
         case Outcome.RATE_LIMITED:
-            named = event.retry_after_seconds
+            named = ending.retry_after_seconds
             return ParkReason.RATE_LIMITED, max(machine.rate_limit_sleep_seconds if named is None else named, 1.0)
         case _:
             return ParkReason.BACKOFF, backoff
@@ -432,6 +444,10 @@ def _build_table() -> dict[tuple[Phase, type[Any]], Rule]:
         (Phase.TERMINATING, Hastened): _kill,
         (Phase.KILLING, WatchdogFired): _stay,
         (Phase.KILLING, Hastened): _stay,
+        (Phase.CLOSING, Closed): _closed,
+        (Phase.CLOSING, WatchdogFired): _stay,
+        (Phase.CLOSING, StopRequested): _stop_while_closing,
+        (Phase.CLOSING, Hastened): _stop_while_closing,
         # What was already on its way when the agent left.
         (Phase.STOPPED, Woken): _stay,
         (Phase.STOPPED, RetryDue): _stay,

@@ -42,12 +42,14 @@ class SessionFile:
         """Give the session made under ``title``; None when there is none, or the file cannot be understood."""
         try:
             kept = json.loads(self._path.read_bytes())
-            session = Session(title=kept["title"], id=kept["id"], by_id=kept["by_id"] is True)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError):
             # Without it a turn asks the CLI for the title, which is what it would do anyway.
             return None
-        fits = isinstance(session.id, str) and session.title == title
-        return session if fits else None
+        match kept:
+            case {"title": str(kept_title), "id": str(id_), "by_id": bool(by_id)} if kept_title == title:
+                return Session(title=title, id=id_, by_id=by_id)
+            case _:
+                return None
 
     def write(self, session: Session) -> None:
         """Remember a session; a crash leaves the old file or the new one."""

@@ -1,0 +1,87 @@
+"""``run/hive.json``: what of a hive runs, and where it answers. Scripts and tests read it.
+
+Owns the file's shape (version 1). It is written when everything in it answers and removed at a clean stop.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+
+import attrs
+
+from ._paths import HivePaths
+
+__all__ = ["AgentAddresses", "StateFile", "published"]
+
+
+@attrs.frozen(kw_only=True)
+class AgentAddresses:
+    """Where one agent answers.
+
+    Attributes:
+        mcp: server name to URL.
+        mcp_token_file: holds the bearer token of those URLs.
+        todo_sock: None in this version.
+        broker_sock: None in this version.
+        web_url: None in this version.
+        state_dir: the agent's own folder.
+    """
+
+    mcp: Mapping[str, str] = attrs.field(converter=dict)
+    mcp_token_file: str
+    state_dir: str
+    todo_sock: str | None = None
+    broker_sock: str | None = None
+    web_url: str | None = None
+
+
+@attrs.frozen(kw_only=True)
+class StateFile:
+    """The whole file.
+
+    Attributes:
+        version: of this shape.
+        pid: the hive's process.
+        hive: its name.
+        started_at: unix seconds.
+        host_sock: the operator's socket.
+        agents: by name, those that answer.
+        web_url: None in this version.
+        web_token_file: None in this version.
+    """
+
+    version: int = 1
+    pid: int
+    hive: str
+    started_at: float
+    host_sock: str
+    agents: Mapping[str, AgentAddresses]
+    web_url: str | None = None
+    web_token_file: str | None = None
+
+
+@contextmanager
+def published(paths: HivePaths, current: Callable[[], StateFile]) -> Iterator[Callable[[], None]]:
+    """Keep ``run/hive.json`` there, whole and private, for as long as the block lasts.
+
+    Args:
+        paths: of the hive.
+        current: gives what the file must say.
+
+    Yields:
+        Call it when what the file must say has changed.
+    """
+
+    def refresh() -> None:
+        fresh = paths.hive_json.with_suffix(".new")
+        fresh.touch(mode=0o600)
+        fresh.write_text(json.dumps(attrs.asdict(current()), indent=2) + "\n", encoding="utf-8")
+        fresh.replace(paths.hive_json)
+
+    refresh()
+    try:
+        yield refresh
+    finally:
+        paths.hive_json.unlink(missing_ok=True)

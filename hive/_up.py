@@ -1,0 +1,170 @@
+"""``hive up``: a hive in the foreground, until a signal or ``hivectl stop`` ends it.
+
+Owns signals, the terminal and the process's logging: everything that ``open_hive`` leaves alone (EMBED-1).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import attrs
+import structlog
+import trio
+from rich.console import Console
+from rich.text import Text
+
+from ._config import HiveConfig
+from ._hive import AgentHappened, Hive, HiveEvent, open_hive
+from ._one_error import one_error
+from ._story import Line, Story
+
+__all__ = ["Screen", "run_up", "up"]
+
+_COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Screen:
+    """Where a running hive is shown.
+
+    Args:
+        json_lines: print each happening as one JSON object instead of words.
+    """
+
+    def __init__(self, *, json_lines: bool = False) -> None:
+        self._json_lines = json_lines
+        self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._colours: dict[str, str] = {"operator": "bold white", "system": "red"}
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """A sentence of the hive itself; not part of the JSON lines."""
+        if not self._json_lines:
+            self._console.print(Text(text, style=style))
+
+    def show(self, event: HiveEvent, lines: tuple[Line, ...]) -> None:
+        """One happening, and its story in words."""
+        if self._json_lines:
+            print(json.dumps(_as_json(event), ensure_ascii=False), flush=True)
+            return
+        for line in lines:
+            text = Text.assemble(
+                (line.clock, "dim"),
+                "  ",
+                (f"{line.who:<10}", self._colour(line.who)),
+                (line.text, "dim" if line.quiet else ""),
+            )
+            self._console.print(text)
+            for more in line.rest:
+                self._console.print(Text(f"{'':20}{more}", style="" if line.quiet else "bold"))
+
+    def _colour(self, who: str) -> str:
+        if who not in self._colours:
+            self._colours[who] = _COLOURS[(len(self._colours) - 2) % len(_COLOURS)]
+        return self._colours[who]
+
+
+def run_up(config: HiveConfig, *, verbose: bool, json_lines: bool) -> int:
+    """Run a hive until it is stopped; give the process's exit code.
+
+    Args:
+        config: the hive.
+        verbose: log on stderr what the parts do, not only what is wrong.
+        json_lines: print happenings as JSON objects, one a line.
+
+    Raises:
+        HiveError, hive_broker.BrokerError, hive_agent.AgentError: it cannot run; see ``open_hive``.
+    """
+    set_up_logging(verbose=verbose)
+    trio.run(up, config, Screen(json_lines=json_lines))
+    return 0
+
+
+async def up(config: HiveConfig, screen: Screen, *, opening: Callable[[Hive], Awaitable[None]] | None = None) -> None:
+    """Run a hive until a signal or ``hivectl stop``; a second signal hastens (STOP-3).
+
+    Args:
+        config: the hive.
+        screen: where it is shown.
+        opening: run beside the hive once everything answers.
+    """
+    stop = trio.CancelScope()
+    current: list[Hive] = []
+    with one_error(), trio.open_signal_receiver(*_SIGNALS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_heed_signals, signals, stop, current, screen)
+            with stop:
+                async with open_hive(config) as hive:
+                    current.append(hive)
+                    for warning in config.warnings:
+                        screen.say(f"warning: {warning}", style="yellow")
+                    screen.say(_greeting(config))
+                    # Outside the hive's own tree, so that its last happenings are told too.
+                    await nursery.start(_tell, hive, screen)
+                    if opening is not None:
+                        await opening(hive)
+                    await hive.wait_shutdown()
+                    screen.say("stopping: running turns may finish")
+            screen.say("the hive has stopped")
+            nursery.cancel_scope.cancel()
+
+
+def _greeting(config: HiveConfig) -> str:
+    names = list(config.agents)
+    shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
+    return (
+        f"hive {config.name!r} is up: {shown}\n"
+        f"in another terminal: hivectl --state {config.state_dir} status | send | inbox | stop; here: Ctrl-C stops"
+    )
+
+
+async def _heed_signals(
+    signals: AsyncIterator[int], stop: trio.CancelScope, current: list[Hive], screen: Screen
+) -> None:
+    first = True
+    async for number in signals:
+        name = signal.Signals(number).name
+        if first:
+            first = False
+            screen.say(f"{name}: stopping, running turns may finish; once more to cut them off")
+            stop.cancel()
+        else:
+            screen.say(f"{name} again: cutting running turns off")
+            for hive in current:
+                hive.hasten()
+
+
+async def _tell(hive: Hive, screen: Screen, *, task_status: trio.TaskStatus[None]) -> None:
+    story = Story()
+    with hive.watch() as happenings:
+        task_status.started()
+        async for event in happenings:
+            screen.show(event, tuple(story.lines(event)))
+    screen.say("this terminal fell behind and shows no more; the hive goes on", style="yellow")
+
+
+def _as_json(event: HiveEvent) -> dict[str, object]:
+    def plain(_inst: type, _field: attrs.Attribute[object], value: object) -> object:
+        return value.value if hasattr(value, "value") else value
+
+    kind = "agent" if isinstance(event, AgentHappened) else type(event).__name__
+    return {"happening": kind, **attrs.asdict(event, value_serializer=plain)}
+
+
+def set_up_logging(*, verbose: bool) -> None:
+    """Send structlog and the standard library's warnings to stderr, readable by people."""
+    level = logging.INFO if verbose else logging.WARNING
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
+            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(message)s")
