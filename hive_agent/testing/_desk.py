@@ -6,7 +6,7 @@ Knows no budgets (MSG-10).
 
 from __future__ import annotations
 
-import difflib
+import json
 import math
 from collections.abc import Collection, Mapping
 from typing import Final, final
@@ -15,11 +15,10 @@ import attrs
 import trio
 
 from hive_agent._ports import WallClock
+from hive_agent.testing._refusals import check_body, check_label, check_recipient, unknown_recipient
 from hive_broker import (
-    MAX_BODY_BYTES,
     OPERATOR,
     RECV_CAP,
-    RESERVED_NAMES,
     SYSTEM,
     Acked,
     Delivery,
@@ -45,6 +44,7 @@ LEASE_SECONDS: Final = 600.0
 @attrs.define(kw_only=True, eq=False)
 class _Row:
     message: Message
+    from_mailbox: bool  # else its sender is the hive, or a label that only claims to be somebody
     turn_id: int | None = None
     lease_until: float | None = None  # trio's clock
 
@@ -67,23 +67,19 @@ class _Turn:
 class Desk:
     """The rows of all agents and what is done with them."""
 
-    def __init__(
-        self,
-        agents: Collection[str],
-        *,
-        allowed_recipients: Mapping[str, Collection[str]],
-        wall_clock: WallClock,
-        lease_seconds: float,
-    ) -> None:
-        self._agents = agents
-        self._allowed = allowed_recipients
+    def __init__(self, *, wall_clock: WallClock, lease_seconds: float) -> None:
         self._wall_clock = wall_clock
         self._lease_seconds = lease_seconds
+        self._agents: dict[str, bool] = {}  # every name there ever was: whether it is an agent now
         self._rows: dict[int, _Row] = {}
         self._open_turns: dict[str, _Turn] = {}
-        self._turns_opened = 0
+        self._turn_owners: list[str] = []  # of turn 1, 2, ...
         self._records: list[Mapping[str, object]] = []
         self._news = trio.Event()
+
+    def set_agents(self, names: Collection[str]) -> None:
+        """Make these the agents; earlier ones keep their rows."""
+        self._agents = {**dict.fromkeys(self._agents, False), **dict.fromkeys(names, True)}
 
     @property
     def records(self) -> tuple[Mapping[str, object], ...]:
@@ -95,45 +91,59 @@ class Desk:
         self._end_leases()
         return tuple(row.message for row in self._rows.values() if row.message.recipient == recipient)
 
-    def send(self, sender: str, to: str, body: str, in_reply_to: int | None, turn_id: int | None) -> Sent:
+    def send(
+        self,
+        sender: str,
+        *,
+        to: str,
+        body: str,
+        in_reply_to: int | None = None,
+        turn_id: int | None = None,
+        allowed: Collection[str] = (),
+    ) -> Sent:
         """Refuse, or store, or name the first id when this turn sent the same before."""
+        check_body(body)
         turn = None if turn_id is None else self._turn(sender, turn_id)
+        check_recipient(to, allowed)
         key = (to, body, in_reply_to)
         if turn is not None and key in turn.sent:
             return Sent(id=turn.sent[key], duplicate=True)
-        self._check_recipient(sender, to)
-        _check_body(body)
+        self._require_agent(to)
+        if sender != OPERATOR and not self._agents.get(sender):
+            raise MessageRefused(f"only agents of this hive can send, and {sender!r} is none now: add it first")
         parent = None if in_reply_to is None else self._parent(sender, in_reply_to)
-        message = self.store(sender=sender, recipient=to, body=body, parent=parent)
+        message = self._store(sender, to, body, parent=parent, from_mailbox=True)
         if turn is not None:
             turn.sent[key] = message.id
         return Sent(id=message.id)
 
-    def _check_recipient(self, sender: str, to: str) -> None:
-        allowed = self._allowed.get(sender, frozenset())
-        if to == OPERATOR:
+    def deliver(self, sender: str, to: str, body: str) -> Sent:
+        """Store a message of the hive or of a label, or refuse it."""
+        check_body(body)
+        check_label(sender)
+        if sender in self._agents:
+            raise MessageRefused(f"a label must not be an agent's name, got {sender!r}: choose another one")
+        check_recipient(to, ())
+        self._require_agent(to)
+        return Sent(id=self._store(sender, to, body, parent=None, from_mailbox=False).id)
+
+    def _require_agent(self, to: str) -> None:
+        if to == OPERATOR or self._agents.get(to):
             return
-        if allowed and to not in allowed:
-            names = ", ".join(sorted({*allowed, OPERATOR}))
-            raise MessageRefused(f"{sender} may write to {names}, got {to!r}: choose one of these")
-        if to in RESERVED_NAMES:
-            raise MessageRefused(f"{to!r} is reserved and has no inbox: write to an agent or to {OPERATOR!r}")
-        if to not in self._agents:
-            known = sorted({*self._agents, OPERATOR})
-            close = difflib.get_close_matches(to, known) or known
-            raise MessageRefused(f"there is no agent {to[:63]!r}: write to {' or '.join(close)}")
+        if to in self._agents:
+            raise MessageRefused(f"{to} is no agent of this hive any more and gets no mail: write to {OPERATOR!r}")
+        raise unknown_recipient(to, [name for name, current in self._agents.items() if current])
 
     def _parent(self, sender: str, in_reply_to: int) -> Message:
         row = self._rows.get(in_reply_to)
-        if row is None or sender not in {row.message.sender, row.message.recipient}:
+        if row is None or not (row.message.recipient == sender or (row.from_mailbox and row.message.sender == sender)):
             raise MessageRefused(
-                f"in_reply_to must be a message that you sent or received, got {in_reply_to}: "
-                "use the id that recv showed, or leave it out"
+                f"in_reply_to must be a message you sent or received, got {in_reply_to}: "
+                "use an id that recv showed, or leave it out"
             )
         return row.message
 
-    def store(self, *, sender: str, recipient: str, body: str, parent: Message | None) -> Message:
-        """Add a row, unchecked."""
+    def _store(self, sender: str, recipient: str, body: str, *, parent: Message | None, from_mailbox: bool) -> Message:
         number = len(self._rows) + 1
         message = Message(
             id=number,
@@ -144,7 +154,7 @@ class Desk:
             thread_id=parent.thread_id if parent else number,
             sent_at=self._wall_clock(),
         )
-        self._rows[number] = _Row(message=message)
+        self._rows[number] = _Row(message=message, from_mailbox=from_mailbox)
         self._tell()
         return message
 
@@ -194,14 +204,16 @@ class Desk:
     def open_turn(self, name: str) -> TurnLease:
         """Open the turn of ``name``, unless one is open."""
         if turn := self._open_turns.get(name):
-            raise TurnOver(f"turn {turn.lease.id} of {name} is still open: close it before the next one")
-        self._turns_opened += 1
-        lease = TurnLease(id=self._turns_opened, agent=name, opened_at=self._wall_clock())
+            raise TurnOver(f"an agent can have one open turn, turn {turn.lease.id} of {name} still is: close it first")
+        self._turn_owners.append(name)
+        lease = TurnLease(id=len(self._turn_owners), agent=name, opened_at=self._wall_clock())
         self._open_turns[name] = _Turn(lease=lease)
         return lease
 
     def close_turn(self, name: str, turn_id: int, acked: bool, record: Mapping[str, object]) -> TurnClosed:
-        """Close a turn; any other than the open one is closed already, or somebody else's."""
+        """Close a turn; one that is closed already stays as it is."""
+        if not 1 <= turn_id <= len(self._turn_owners) or self._turn_owners[turn_id - 1] != name:
+            raise TurnOver(f"turn {turn_id} is no turn of {name}: close the one that open_turn gave")
         turn = self._open_turns.get(name)
         if turn is None or turn.lease.id != turn_id:
             return TurnClosed(acked=(), returned=(), dead=())
@@ -241,19 +253,17 @@ class Desk:
         for row in dead:
             row.message = attrs.evolve(row.message, dead_at=self._wall_clock())
         for row in dead:
-            self._tell_sender(row.message)
+            self._tell_sender(row)
         self._tell()
         return tuple(row.message.id for row in dead)
 
-    def _tell_sender(self, dead: Message) -> None:
-        if dead.sender in self._agents:
-            self.store(
-                sender=SYSTEM,
-                recipient=dead.sender,
-                body=f"message {dead.id} to {dead.recipient} was delivered {dead.attempts} times without a good end "
-                "and is a dead letter now",
-                parent=dead,
-            )
+    def _tell_sender(self, dead: _Row) -> None:
+        message = dead.message
+        if dead.from_mailbox and (message.sender == OPERATOR or self._agents.get(message.sender)):
+            text = f"message #{message.id} to {message.recipient} is a dead letter: none of its deliveries ended well"
+            event = {"event": "dead_letter", "id": message.id, "to": message.recipient, "attempts": message.attempts}
+            body = json.dumps({**event, "text": text})
+            self._store(SYSTEM, message.sender, body, parent=message, from_mailbox=False)
 
     def _ack(self, row: _Row) -> None:
         row.message = attrs.evolve(row.message, acked_at=self._wall_clock())
@@ -262,18 +272,3 @@ class Desk:
     def _tell(self) -> None:
         self._news.set()
         self._news = trio.Event()
-
-
-def _check_body(body: str) -> None:
-    if not body.strip():
-        raise MessageRefused("a body must hold text, got an empty one: write what to say")
-    try:
-        size_bytes = len(body.encode())
-    except UnicodeEncodeError as exc:
-        raise MessageRefused("a body must be valid unicode, got half of a surrogate pair: leave it out") from exc
-    if "\0" in body:
-        raise MessageRefused("a body must be text, got a NUL character: leave it out")
-    if size_bytes > MAX_BODY_BYTES:
-        raise MessageRefused(
-            f"a body must fit {MAX_BODY_BYTES} bytes of UTF-8, got {size_bytes}: send a file's path, or several parts"
-        )

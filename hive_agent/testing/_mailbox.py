@@ -7,7 +7,7 @@ after one checkpoint, so two runs of a test see the same order. The rules are in
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import final
 
 import trio
@@ -31,12 +31,10 @@ __all__ = ["MemoryMailbox", "MemoryPost"]
 
 @final
 class MemoryPost:
-    """The post office: makes mailboxes, holds all messages, and lets a test look at them.
+    """The post office: makes mailboxes as a broker does, holds all messages, and lets a test look at them.
 
     Args:
         agents: names of the agents there are.
-        allowed_recipients: for an agent, the only names it may write to beside the operator; none or empty is no
-            restriction (MSG-2).
         wall_clock: unix seconds for the dates; leases run by trio's clock.
         lease_seconds: how long a row popped outside a turn stays in flight.
 
@@ -46,60 +44,86 @@ class MemoryPost:
 
     def __init__(
         self,
-        agents: Iterable[str],
+        agents: Collection[str] = (),
         *,
-        allowed_recipients: Mapping[str, Collection[str]] | None = None,
         wall_clock: WallClock = time.time,
         lease_seconds: float = LEASE_SECONDS,
     ) -> None:
-        self._agents = tuple(agents)
-        for name in self._agents:
-            if not is_agent_name(name):
-                raise ValueError(f"an agent's name must be [a-z0-9-], 1 to 63 long and not reserved, got {name!r}")
-        self._desk = Desk(
-            self._agents,
-            allowed_recipients=dict(allowed_recipients or {}),
-            wall_clock=wall_clock,
-            lease_seconds=lease_seconds,
-        )
+        self._desk = Desk(wall_clock=wall_clock, lease_seconds=lease_seconds)
+        self._set_agents(agents)
 
-    def mailbox(self, name: str) -> MemoryMailbox:
-        """The mailbox of one agent; two of one name share everything.
+    async def set_agents(self, names: Collection[str]) -> None:
+        """Make ``names`` the agents; earlier ones keep their rows and can neither send nor be written to.
 
         Raises:
-            ValueError: there is no such agent.
+            ValueError: a name cannot be an agent's.
         """
-        if name not in self._agents:
-            raise ValueError(f"a mailbox belongs to one of {', '.join(self._agents)}, got {name!r}")
-        return MemoryMailbox(self._desk, name)
+        await trio.lowlevel.checkpoint()
+        self._set_agents(names)
+
+    def _set_agents(self, names: Collection[str]) -> None:
+        for name in names:
+            _require_agent_name(name)
+        self._desk.set_agents(names)
+
+    def mailbox(self, name: str, *, allowed_recipients: Collection[str] = ()) -> MemoryMailbox:
+        """The mailbox of an agent or of the operator; two of one name share everything but whom they may write to.
+
+        Args:
+            name: the agent's name, or ``operator``.
+            allowed_recipients: the only names it may write to beside ``operator``; empty for no restriction (MSG-2).
+
+        Raises:
+            ValueError: nobody can have that name.
+        """
+        if name != OPERATOR:
+            _require_agent_name(name)
+        return MemoryMailbox(self._desk, name, frozenset(allowed_recipients))
+
+    async def deliver(self, sender: str, to: str, body: str) -> Sent:
+        """Store a message of the hive itself, or of a label (SYS-1, WAKE-2).
+
+        Raises:
+            MessageRefused: nothing was stored; the sentence says why.
+        """
+        await trio.lowlevel.checkpoint()
+        return self._desk.deliver(sender, to, body)
+
+    def put(self, *, to: str, body: str, sender: str = OPERATOR) -> Message:
+        """Arrange a test's mail without a checkpoint: from the operator, the hive (``system``) or a label.
+
+        Raises:
+            MessageRefused: nothing was stored; the sentence says why.
+        """
+        if sender == OPERATOR:
+            self._desk.send(OPERATOR, to=to, body=body)
+        else:
+            self._desk.deliver(sender, to, body)
+        return self._desk.messages(to)[-1]
+
+    def messages(self, recipient: str) -> tuple[Message, ...]:
+        """Everything that was ever sent to an agent or to ``operator``, oldest first, as it stands now."""
+        return self._desk.messages(recipient)
 
     @property
     def records(self) -> tuple[Mapping[str, object], ...]:
         """The records that turns were closed with, oldest first (TURN-7)."""
         return self._desk.records
 
-    def messages(self, recipient: str) -> tuple[Message, ...]:
-        """Everything that was ever sent to an agent or to ``operator``, oldest first, as it stands now."""
-        return self._desk.messages(recipient)
 
-    def put(self, *, to: str, body: str, sender: str = OPERATOR) -> Message:
-        """Put a message into an agent's inbox from somebody who has no mailbox: operator, system, a wake's label.
-
-        Raises:
-            ValueError: ``to`` is no agent here, or ``sender`` is one.
-        """
-        if to not in self._agents or sender in self._agents:
-            raise ValueError(f"put() takes mail for one of {', '.join(self._agents)} and from none of them")
-        return self._desk.store(sender=sender, recipient=to, body=body, parent=None)
+def _require_agent_name(name: str) -> None:
+    if not is_agent_name(name):
+        raise ValueError(f"an agent's name must be [a-z0-9-], 1 to 63 long and not reserved, got {name!r}")
 
 
 @final
 class MemoryMailbox:
     """One agent's mailbox in a `MemoryPost`, which makes it; see the mailbox port for what each method promises."""
 
-    def __init__(self, desk: Desk, name: str) -> None:
+    def __init__(self, desk: Desk, name: str, allowed: frozenset[str]) -> None:
         self._desk = desk
         self._name = name
+        self._allowed = allowed
 
     @property
     def name(self) -> str:
@@ -114,7 +138,9 @@ class MemoryMailbox:
             TurnOver: ``turn_id`` is not this agent's open turn.
         """
         await trio.lowlevel.checkpoint()
-        return self._desk.send(self._name, to, body, in_reply_to, turn_id)
+        return self._desk.send(
+            self._name, to=to, body=body, in_reply_to=in_reply_to, turn_id=turn_id, allowed=self._allowed
+        )
 
     async def recv(self, *, limit: int = 1, turn_id: int | None = None) -> Received:
         """Pop up to ``limit`` unread rows, oldest first (MSG-4, MSG-5).
@@ -151,6 +177,10 @@ class MemoryMailbox:
         return self._desk.open_turn(self._name)
 
     async def close_turn(self, turn_id: int, *, acked: bool, record: Mapping[str, object]) -> TurnClosed:
-        """Close a turn and ack or return what it popped (MSG-5); a closed one stays as it is."""
+        """Close a turn and ack or return what it popped (MSG-5); a closed one stays as it is.
+
+        Raises:
+            TurnOver: this agent never had such a turn.
+        """
         await trio.lowlevel.checkpoint()
         return self._desk.close_turn(self._name, turn_id, acked, record)

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 import hive_broker
+from hive_agent.testing import MemoryPost
 
 pytest.register_assert_rewrite("mailbox_contract")
 
@@ -36,8 +37,14 @@ async def _in_process(tmp_path: Path) -> AsyncIterator[mailbox_contract.Mailboxe
         yield opened
 
 
+@asynccontextmanager
+async def _in_memory(_: Path) -> AsyncIterator[mailbox_contract.Mailboxes]:
+    yield MemoryPost()
+
+
 FACTORIES: dict[str, Callable[[Path], AbstractAsyncContextManager[mailbox_contract.Mailboxes]]] = {
     "in process": _in_process,
+    "in memory": _in_memory,
 }
 """Every implementation of a mailbox, by name; the contract suite runs over each."""
 
