@@ -91,7 +91,8 @@ def init_hive(folder: Path) -> NewHive:
     Raises:
         InitRefused: something is there already, or cannot be written; nothing was changed.
     """
-    name = folder.absolute().name
+    folder = folder.absolute()
+    name = folder.name
     text = _CONFIG.format(name=name if hive_broker.is_agent_name(name) else "hive")
     try:
         paths = parse_config(text, base=folder).paths

@@ -12,11 +12,10 @@ import click
 from typing_extensions import override
 
 from hive._errors import HiveError, HiveNotRunning
-from hive_broker import BrokerError
 
 from ._text import on_terminal
 
-__all__ = ["CommandGroup", "completion_help", "run_group"]
+__all__ = ["CommandGroup", "completion_help", "fail", "run_group"]
 
 _FAILED = 1
 _NO_HIVE = 3
@@ -30,10 +29,15 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (HiveError, BrokerError) as exc:
-            for sentence in str(exc).splitlines():
-                click.echo(f"{ctx.info_name}: {on_terminal(sentence)}", err=True)
-            ctx.exit(_NO_HIVE if isinstance(exc, HiveNotRunning) else _FAILED)
+        except HiveError as exc:
+            fail(ctx, exc, code=_NO_HIVE if isinstance(exc, HiveNotRunning) else _FAILED)
+
+
+def fail(ctx: click.Context, exc: Exception, *, code: int = _FAILED) -> NoReturn:
+    """Leave the program with the sentences of ``exc`` on stderr, and no traceback."""
+    for sentence in str(exc).splitlines():
+        click.echo(f"{ctx.find_root().info_name}: {on_terminal(sentence)}", err=True)
+    ctx.exit(code)
 
 
 def run_group(group: click.Group, name: str) -> NoReturn:

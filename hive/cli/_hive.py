@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import click
 
-from ._group import CommandGroup, completion_help, run_group
+from ._group import CommandGroup, completion_help, fail, run_group
 from ._text import on_terminal
 
 __all__ = ["hive", "hive_main"]
@@ -55,17 +55,31 @@ def up(ctx: click.Context, config: Path | None, *, demo: bool, verbose: bool, js
     """Run the hive until Ctrl-C, SIGTERM or hivectl stop; a second signal hastens the stop."""
     if demo and config is not None:
         raise click.UsageError("--demo brings its own configuration; leave out --config or --demo")
-    if demo:
-        from hive._demo import demo_config
+    import hive_agent
+    import hive_broker
 
-        settings = demo_config()
-    else:
-        from hive._config_file import load_config
+    try:
+        if demo:
+            code = _run_demo(verbose=verbose, json_lines=json_lines)
+        else:
+            code = _run(config, verbose=verbose, json_lines=json_lines)
+    except (hive_broker.BrokerError, hive_agent.AgentError) as exc:
+        fail(ctx, exc)
+    ctx.exit(code)
 
-        settings = load_config(config or Path("hive.toml"), environ=os.environ)
+
+def _run_demo(*, verbose: bool, json_lines: bool) -> int:
+    from hive._demo import run_demo
+
+    return run_demo(Path("hive-demo").absolute(), verbose=verbose, json_lines=json_lines)
+
+
+def _run(config: Path | None, *, verbose: bool, json_lines: bool) -> int:
+    from hive._config_file import load_config
     from hive._up import run_up
 
-    ctx.exit(run_up(settings, verbose=verbose, json_lines=json_lines))
+    settings = load_config(config or Path("hive.toml"), environ=os.environ)
+    return run_up(settings, verbose=verbose, json_lines=json_lines)
 
 
 def hive_main() -> NoReturn:
