@@ -6,6 +6,7 @@ Knows no tool and no MCP; the server calls it, and it calls the handler.
 from __future__ import annotations
 
 import enum
+import itertools
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,10 @@ _log = structlog.get_logger("hive_agent.mcp")
 
 _LOGGED_CHARACTERS = 200
 """Of any text in the log: enough to recognise a message, too little to leak one (SEC-5)."""
+
+
+_LOGGED_ARGUMENTS = 20
+"""Names of a call in the log: no tool takes as many."""
 
 
 class Outcome(enum.Enum):
@@ -74,7 +79,7 @@ async def run_tool(tool: Tool[Any], arguments: Mapping[str, Any], caller: Caller
         trio.Cancelled: the client gave up or left; what the handler promises about cancellation holds.
     """
     log = _log.bind(tool=tool.name, caller=caller.services.name)
-    log.info("tool called", turn=caller.turn, arguments={name: _short(value) for name, value in arguments.items()})
+    log.info("tool called", turn=_short(caller.turn), arguments=_short_arguments(arguments))
     began_at = trio.current_time()
     result = ToolResult(text="", data=None, outcome=Outcome.CANCELLED)
     try:
@@ -94,7 +99,9 @@ async def _run(tool: Tool[Any], arguments: Mapping[str, Any], caller: Caller, lo
         turn_id = _turn_of(caller)
         checked = tool.check(arguments)
         if checked.ignored:
-            log.warning("unknown arguments ignored", names=[_short(name) for name in checked.ignored[:10]])
+            log.warning(
+                "unknown arguments ignored", names=[_short(name) for name in checked.ignored[:_LOGGED_ARGUMENTS]]
+            )
         call = ToolCall(services=caller.services, turn_id=turn_id, popped=caller.popped, is_wanted=caller.is_wanted)
         answer = await tool.handler(call, checked.value)
     except ToolRefused as refused:
@@ -123,10 +130,16 @@ def _turn_of(caller: Caller) -> int | None:
     return open_turn
 
 
+def _short_arguments(arguments: Mapping[str, Any]) -> dict[str, object]:
+    shown = itertools.islice(arguments.items(), _LOGGED_ARGUMENTS)
+    return {str(_short(name)): _short(value) for name, value in shown}
+
+
 def _short(value: object) -> object:
-    """A value for the log: text cut, containers by kind, so that nothing is long, deep or whole."""
+    """A value for the log: text cut, containers by kind, so that nothing is long, deep, whole or not Unicode."""
     if isinstance(value, str):
-        return value if len(value) <= _LOGGED_CHARACTERS else value[:_LOGGED_CHARACTERS] + f"… ({len(value)})"
+        cut = value if len(value) <= _LOGGED_CHARACTERS else value[:_LOGGED_CHARACTERS] + f"… ({len(value)})"
+        return cut.encode(errors="backslashreplace").decode()
     if isinstance(value, Mapping):
         return "{…}"
     if isinstance(value, list):
