@@ -234,7 +234,9 @@ class ScriptedModel:
         request = parse_request(number=self._counts.total + 1, path=path, headers=headers, raw=raw)
         self._counts.add(request)
         try:
-            return self._count(request)
+            if not isinstance(tokens := self._count(request), int):
+                raise TypeError(f"count must return a number of tokens, got {tokens!r}")
+            return tokens
         except Exception as exc:  # noqa: BLE001 - as in answer
             return self._script_failed(request, exc)
 

@@ -6,6 +6,8 @@ and ``_server`` performs it.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
@@ -47,6 +49,9 @@ _ERROR_KINDS: Final = {
 }
 """The API's own word for each status; a client may branch on it."""
 
+_HEADER: Final = re.compile(r"[a-z0-9-]+: [\x20-\x7e]*")
+_FRAMING: Final = frozenset({"connection", "content-length", "transfer-encoding"})
+
 
 @attrs.frozen(kw_only=True)
 class Usage:
@@ -74,7 +79,7 @@ class Usage:
 class Say:
     """A block of text; ``halved`` leaves its second half to come after the next silence."""
 
-    text: str
+    text: str = attrs.field(validator=attrs.validators.instance_of(str))
     halved: bool = False
 
 
@@ -82,7 +87,7 @@ class Say:
 class Call:
     """A block that calls a tool with a JSON object; ``halved`` as in `Say`."""
 
-    name: str
+    name: str = attrs.field(validator=attrs.validators.instance_of(str))
     input: Mapping[str, object]
     halved: bool = False
 
@@ -91,7 +96,9 @@ class Call:
 class Stall:
     """Silence until ``until`` is set, for ever when it is None."""
 
-    until: trio.Event | None
+    until: trio.Event | None = attrs.field(
+        validator=attrs.validators.optional(attrs.validators.instance_of(trio.Event))
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -113,7 +120,13 @@ class Fail:
     status: int = attrs.field(validator=[attrs.validators.ge(400), attrs.validators.le(599)])
     kind: str
     message: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] = attrs.field()
+
+    @headers.validator
+    def _check_headers(self, _: object, headers: Mapping[str, str]) -> None:
+        for name, value in headers.items():
+            if name in _FRAMING or not _HEADER.fullmatch(f"{name}: {value}"):
+                raise ValueError(f"a header must be a name and printable text, and not of HTTP's framing, got {name!r}")
 
 
 Step: TypeAlias = Say | Call | Stall | Delay | Cut | Fail
@@ -138,7 +151,9 @@ class Reply:
     """
 
     steps: tuple[Step, ...] = attrs.field(converter=_steps)
-    usage: Usage | None = None
+    usage: Usage | None = attrs.field(
+        default=None, validator=attrs.validators.optional(attrs.validators.instance_of(Usage))
+    )
 
     @steps.validator
     def _check_steps(self, _: object, steps: tuple[object, ...]) -> None:
@@ -162,8 +177,12 @@ def call(name: str, /, **arguments: object) -> Call:
 
     Several calls in one reply reach the client together. Arguments must be JSON values; for one that is no Python
     name, write ``call("tool", **{"in-reply-to": 3})``.
+
+    Raises:
+        TypeError: an argument is no JSON value.
+        ValueError: an argument is not a finite number, or holds itself.
     """
-    return Call(name=name, input=arguments)
+    return Call(name=name, input=json.loads(json.dumps(arguments, allow_nan=False)))
 
 
 def half(block: Say | Call) -> Say | Call:
@@ -209,7 +228,7 @@ def fail(
         headers: more of them, such as the rate limit's own.
     """
     kind = _ERROR_KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
-    every = dict(headers or {})
+    every = {name.lower(): value for name, value in (headers or {}).items()}
     if retry_after is not None:
         every["retry-after"] = str(retry_after)
     return Fail(status=status, kind=kind, message=message or f"scripted {kind} ({status})", headers=every)

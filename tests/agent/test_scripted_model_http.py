@@ -362,18 +362,29 @@ async def test_garbage_costs_its_own_connection_and_no_other(garbage, status):
     assert len(model.strays) == 1
 
 
+@pytest.mark.parametrize("line", [b"CONNECT example.com:443 HTTP/1.1\r\n", b"GET /x HTTP/1.1\r\nupgrade: h2c\r\n"])
+async def test_a_client_that_wants_another_protocol_is_refused_in_this_one(line):
+    """SEC-1: a stand-in for a model is no proxy."""
+    async with serving(ScriptedModel()) as (served, _):
+        stream = await trio.open_tcp_stream("127.0.0.1", served.port)
+        async with stream:
+            await stream.send_all(line + b"host: example.com\r\nconnection: upgrade\r\n\r\n")
+            assert (await stream.receive_some()).startswith(b"HTTP/1.1 404")
+
+
 @pytest.mark.slow
 async def test_a_body_over_the_limit_is_refused_while_it_is_still_sent():
     """REL-4: memory is bounded also when no length was announced, and the refusal arrives."""
 
-    async def endless():
-        for _ in range(34):
-            yield b"x" * 1024 * 1024
-
-    async with serving(ScriptedModel()) as (_, client):
-        response = await client.post("/v1/messages", content=endless())
-        assert response.status_code == 413
-        assert response.json()["error"]["type"] == "request_too_large"
+    async with serving(ScriptedModel()) as (served, _):
+        stream = await trio.open_tcp_stream("127.0.0.1", served.port)
+        async with stream, trio.open_nursery() as nursery:
+            head = posted(b"").replace(b"content-length: 0", b"transfer-encoding: chunked")
+            chunk = b"%x\r\n%s\r\n" % (1024 * 1024, b"x" * 1024 * 1024)
+            nursery.start_soon(stream.send_all, head + 33 * chunk)
+            received = await until_closed(stream)
+    assert received.startswith(b"HTTP/1.1 413")
+    assert b"request_too_large" in received
 
 
 @pytest.mark.parametrize("part", [b"POST /v1/mess", posted(b"12345")[:-2], b""])
@@ -444,10 +455,9 @@ async def test_an_error_of_the_block_leaves_it_as_it_is():
     with pytest.raises(KeyError, match="mine"):
         async with open_scripted_model(model):
             raise KeyError("mine")
-    with pytest.raises(ExceptionGroup, match="also mine") as caught:
+    with pytest.RaisesGroup(pytest.RaisesExc(ValueError, match="x"), match="also mine"):
         async with open_scripted_model(model):
             raise ExceptionGroup("also mine", [ValueError("x")])
-    assert caught.value.exceptions[0].args == ("x",)
 
 
 async def test_cancellation_of_the_block_passes_through():

@@ -116,7 +116,7 @@ async def test_a_tool_result_of_an_earlier_step_is_not_the_last_one():
     assert await words(model, *transcript) == ["other"]
 
 
-async def test_user_text_sent_beside_a_tool_result_is_seen_and_the_first_prompt_is_not():
+def test_user_text_sent_beside_a_tool_result_is_seen_and_the_first_prompt_is_not():
     """TURN-2: a message folded into a running turn comes with the results."""
     model = ScriptedModel()
     request = record(
@@ -130,7 +130,7 @@ async def test_user_text_sent_beside_a_tool_result_is_seen_and_the_first_prompt_
     assert [(result.name, result.text, result.is_error) for result in request.tool_results] == [("recv", "mail", True)]
 
 
-async def test_an_id_used_twice_in_a_transcript_means_the_latest_call():
+def test_an_id_used_twice_in_a_transcript_means_the_latest_call():
     """SURF-3: a session may have been served by more than one model."""
     model = ScriptedModel()
     request = record(
@@ -232,7 +232,7 @@ async def test_ids_of_two_models_do_not_meet_in_one_transcript():
     assert len(ids) == 12
 
 
-async def test_a_record_has_no_credentials_and_does_not_change():
+def test_a_record_has_no_credentials_and_does_not_change():
     """SEC-5: secrets are not kept, also in a test."""
     headers = {"x-api-key": "secret", "authorization": "Bearer secret", "cookie": "secret", "accept": "x"}
     request = record(ScriptedModel(), user(text("x")), headers=headers)
@@ -322,6 +322,13 @@ def test_odd_but_legal_shapes_are_read_without_an_error():
         (lambda rule: rule.reply(say("x"), lambda request: say("y")), TypeError, "give a function alone"),
         (lambda rule: rule.reply(lambda request: say("y"), usage=Usage()), TypeError, "belongs in the Reply"),
         (lambda rule: delay(-1), ValueError, "seconds"),
+        (lambda rule: say(3), TypeError, "text"),
+        (lambda rule: stall("gate"), TypeError, "until"),
+        (lambda rule: call("Read", path=object()), TypeError, "JSON"),
+        (lambda rule: call("Read", limit=float("nan")), ValueError, "JSON"),
+        (lambda rule: fail(429, headers={"x-two": "a\r\nb: c"}), ValueError, "printable"),
+        (lambda rule: fail(429, headers={"Content-Length": "3"}), ValueError, "framing"),
+        (lambda rule: rule.reply(say("x"), usage=3), TypeError, "usage"),
         (lambda rule: fail(200), ValueError, "status"),
         (lambda rule: Usage(input=-1), ValueError, "input"),
     ],
