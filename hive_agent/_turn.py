@@ -342,10 +342,6 @@ def _interrupt(outcome: Outcome) -> Rule:
     return rule
 
 
-def _hasten(machine: Machine, event: Hastened) -> Move:
-    return _interrupt(Outcome.INTERRUPTED)(attrs.evolve(machine, stopping=True), event)
-
-
 def _watchdog_in_run(machine: Machine, event: WatchdogFired) -> Move:
     stop = event.watchdog is Watchdog.STOP_GRACE
     return _interrupt(Outcome.INTERRUPTED if stop else Outcome.STALLED)(machine, event)
@@ -359,14 +355,15 @@ def _kill(machine: Machine, _event: Event) -> Move:
     return _to(machine, Phase.KILLING, SendSignal(Signal.KILL))
 
 
+def _leaving(rule: Rule) -> Rule:
+    """Whatever the rule does, for an agent that is to leave."""
+    return lambda machine, event: rule(attrs.evolve(machine, stopping=True), event)
+
+
 def _stop_in_turn(machine: Machine, _event: StopRequested) -> Move:
     if machine.stopping:
         return machine, ()
     return attrs.evolve(machine, stopping=True), (Arm(Watchdog.STOP_GRACE),)
-
-
-def _stop_while_closing(machine: Machine, _event: Event) -> Move:
-    return attrs.evolve(machine, stopping=True), ()
 
 
 def _ended(machine: Machine, event: Exited) -> Move:
@@ -428,26 +425,26 @@ def _build_table() -> dict[tuple[Phase, type[Any]], Rule]:
         (Phase.IDLE, WatchdogFired): _stay,
         (Phase.STARTING, Started): _started,
         (Phase.STARTING, WatchdogFired): _watchdog_in_run,
-        (Phase.STARTING, Hastened): _hasten,
+        (Phase.STARTING, Hastened): _leaving(_interrupt(Outcome.INTERRUPTED)),
         (Phase.RUNNING, OutputSeen): _alive,
         (Phase.RUNNING, ResultSeen): _result,
         (Phase.RUNNING, WatchdogFired): _watchdog_in_run,
-        (Phase.RUNNING, Hastened): _hasten,
+        (Phase.RUNNING, Hastened): _leaving(_interrupt(Outcome.INTERRUPTED)),
         (Phase.RESULT_SEEN, OutputSeen): _stay,
         (Phase.RESULT_SEEN, ResultSeen): _stay,
         # The result stands: a process that lingers after it is ended, and the turn keeps its own outcome (TURN-6).
         (Phase.RESULT_SEEN, WatchdogFired): _terminate,
-        (Phase.RESULT_SEEN, Hastened): _terminate,
+        (Phase.RESULT_SEEN, Hastened): _leaving(_terminate),
         (Phase.INTERRUPTING, WatchdogFired): _terminate,
-        (Phase.INTERRUPTING, Hastened): _kill,
+        (Phase.INTERRUPTING, Hastened): _leaving(_kill),
         (Phase.TERMINATING, WatchdogFired): _kill,
-        (Phase.TERMINATING, Hastened): _kill,
+        (Phase.TERMINATING, Hastened): _leaving(_kill),
         (Phase.KILLING, WatchdogFired): _stay,
-        (Phase.KILLING, Hastened): _stay,
+        (Phase.KILLING, Hastened): _leaving(_stay),
         (Phase.CLOSING, Closed): _closed,
         (Phase.CLOSING, WatchdogFired): _stay,
-        (Phase.CLOSING, StopRequested): _stop_while_closing,
-        (Phase.CLOSING, Hastened): _stop_while_closing,
+        (Phase.CLOSING, StopRequested): _leaving(_stay),
+        (Phase.CLOSING, Hastened): _leaving(_stay),
         # What was already on its way when the agent left.
         (Phase.STOPPED, Woken): _stay,
         (Phase.STOPPED, RetryDue): _stay,
