@@ -23,7 +23,7 @@ from ._flow import (
     MessagesPopped,
     MessagesReturned,
 )
-from ._queries import COLUMNS, UNACKED, UNREAD, current_agents, message_from, rows_of, unread_count
+from ._queries import COLUMNS, FROM_UNREAD, UNACKED, UNREAD, current_agents, message_from, rows_of, unread_count
 from ._rules import check_recipient, is_row_id, refuse_unknown_recipient
 from ._types import OPERATOR, SYSTEM, Acked, Delivery, Message, Received, Sent, TurnClosed, TurnLease, is_agent_name
 
@@ -117,7 +117,7 @@ def recv(
     rows = rows_of(
         db,
         f"""UPDATE messages SET attempts = attempts + 1, turn_id = ?, lease_until = ?
-            WHERE id IN (SELECT id FROM messages WHERE recipient = ? AND {UNREAD} ORDER BY id LIMIT ?)
+            WHERE id IN (SELECT id {FROM_UNREAD} WHERE recipient = ? AND {UNREAD} ORDER BY id LIMIT ?)
             RETURNING {COLUMNS}""",
         (turn_id, lease_until, agent, limit),
     )
@@ -136,7 +136,8 @@ def ack_until(db: apsw.Connection, *, now: float, agent: str, up_to: int) -> Don
     """
     rows = rows_of(
         db,
-        f"UPDATE messages SET acked_at = ? WHERE recipient = ? AND id <= ? AND {UNACKED} RETURNING id, attempts",
+        f"""UPDATE messages INDEXED BY messages_unacked SET acked_at = ?
+            WHERE recipient = ? AND id <= ? AND {UNACKED} RETURNING id, attempts""",
         (now, agent, max(0, min(up_to, 2**63 - 1))),
     )
     ids = tuple(sorted(id_ for id_, _ in rows))

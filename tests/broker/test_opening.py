@@ -266,10 +266,15 @@ async def test_what_leaves_the_block_is_what_the_body_raised(path):
 
 async def test_an_error_of_the_body_is_not_lost_to_a_cancellation(path):
     """EMBED-1."""
-    with pytest.raises(ZeroDivisionError), trio.CancelScope() as scope:
-        async with open_broker(path, owner="test"):
-            scope.cancel()
-            raise ZeroDivisionError
+
+    async def fail_in_a_cancelled_scope():
+        with trio.CancelScope() as scope:
+            async with open_broker(path, owner="test"):
+                scope.cancel()
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fail_in_a_cancelled_scope()
 
 
 async def test_the_broker_serves_while_a_cancelled_body_unwinds(path):
@@ -346,16 +351,15 @@ async def test_closing_answers_what_is_in_a_transaction_and_refuses_what_waits(p
             answers[key] = await work()
         except BrokerClosed:
             answers[key] = "closed"
+            leave.set()
 
     with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            async with open_broker(path, owner="test") as broker:
-                await broker.set_agents(["iris"])
-                iris = broker.mailbox("iris")
-                nursery.start_soon(call, "taken", lambda: broker._engine.change(slow))
-                assert await trio.to_thread.run_sync(entered.wait, 5)
-                nursery.start_soon(call, "queued", lambda: iris.send(to="iris", body="x"))
-                nursery.start_soon(call, "waiting for mail", iris.wait_unread)
-                await trio.testing.wait_all_tasks_blocked()
-                threading.Timer(0.01, leave.set).start()
+        async with trio.open_nursery() as nursery, open_broker(path, owner="test") as broker:
+            await broker.set_agents(["iris"])
+            iris = broker.mailbox("iris")
+            nursery.start_soon(call, "taken", lambda: broker._engine.change(slow))
+            assert await trio.to_thread.run_sync(entered.wait, 5)
+            nursery.start_soon(call, "queued", lambda: iris.send(to="iris", body="x"))
+            nursery.start_soon(call, "waiting for mail", iris.wait_unread)
+            await trio.testing.wait_all_tasks_blocked()
     assert answers == {"taken": "done", "queued": "closed", "waiting for mail": "closed"}

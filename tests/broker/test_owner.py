@@ -27,17 +27,16 @@ from hive_broker._owner import own_database
 with own_database(sys.argv[1], owner="the parent"):
     child = os.fork()
     if child == 0:
+        print(os.getpid(), flush=True)
         time.sleep(60)
         os._exit(0)
-    print(child, flush=True)
     sys.stdin.read()
 """
 
 
-def start(script, path):
-    return subprocess.Popen(
-        [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+def start(script, path, **options):
+    command = [sys.executable, "-c", script, str(path)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options)
 
 
 async def must_not_open(path):
@@ -104,10 +103,9 @@ async def test_children_do_not_keep_the_claim_of_a_parent_that_died(path):
 async def test_an_executed_child_does_not_have_the_claim(path):
     """REL-2."""
     async with open_broker(path, owner="the first"):
-        child = subprocess.Popen(["sleep", "60"], close_fds=False)
+        child = start("input()", path, close_fds=False)
     try:
         async with open_broker(path, owner="the second"):
             assert child.poll() is None
     finally:
-        child.kill()
-        child.wait()
+        child.communicate("")

@@ -226,10 +226,15 @@ async def test_a_full_disk_is_said_and_service_goes_on_when_there_is_room_again(
 
     iris = broker.mailbox("iris")
     stored = []
+
+    async def send_until_refused():
+        while True:
+            sent = await iris.send(to="ruth", body="x" * 20_000)
+            stored.append(sent.id)
+
     await database.run(limit_pages(20))
     with pytest.raises(hive_broker.BrokerUnavailable, match="the disk is full: free some space"):
-        for _ in range(20):
-            stored.append((await iris.send(to="ruth", body="x" * 20_000)).id)
+        await send_until_refused()
     assert stored
     assert [message.id for message in await broker.history()] == stored[::-1]
     await database.run(limit_pages(10_000))
