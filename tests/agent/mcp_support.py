@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import attrs
 import httpx2
@@ -21,7 +21,7 @@ TOKEN = "a-token-of-iris"
 
 TOOLS = {tool.name: tool for tool in (SEND, RECV, ACK_UNTIL, SET_STATUS)}
 
-CLIENT_LEAKS = "ignore:Async generator 'httpx:ResourceWarning"
+CLIENT_LEAKS = "ignore:Async generator 'http:ResourceWarning"
 """mcp's client of the 2025 era leaves generators of its HTTP library unfinished."""
 
 
@@ -149,11 +149,9 @@ def post_bytes(url: str, body: bytes, **headers: str) -> bytes:
         "accept": "application/json, text/event-stream",
         "content-length": str(len(body)),
     } | {name.replace("_", "-"): value for name, value in headers.items()}
-    lines = [f"{name}: {value}" for name, value in fields.items() if value is not None]
-    return (
-        f"POST /{path} HTTP/1.1\r\n{chr(10).join(lines)}\n\r\n".replace("\n", "\r\n").replace("\r\r\n", "\r\n").encode()
-        + body
-    )
+    lines = [f"POST /{path} HTTP/1.1", *(f"{name}: {value}" for name, value in fields.items() if value is not None)]
+    head = "\n".join(lines).replace("\n", "\r\n")
+    return head.encode() + b"\r\n\r\n" + body
 
 
 def modern(method: str, params: dict | None = None) -> bytes:
@@ -180,7 +178,8 @@ async def connect(port: int) -> trio.SocketStream:
 async def exchange(port: int, data: bytes) -> bytes:
     """Send, and read until the head of an answer and what came with it is there, or the connection ends."""
     async with await connect(port) as stream:
-        await stream.send_all(data)
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(data)
         return await read_answer(stream)
 
 

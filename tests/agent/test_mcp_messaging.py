@@ -153,7 +153,7 @@ async def test_a_reader_outside_a_turn_is_told_that_its_rows_come_back():
     assert "unless you call ack_until, these messages come back to the inbox later (the highest id here is 1)" in text
 
 
-@pytest.mark.parametrize("turn", ["1", "3", "99999999999999999999", "0002x", "-2", "2, 3", "２"])
+@pytest.mark.parametrize("turn", ["1", "3", "99999999999999999999", "0002x", "-2", "2, 3", "\N{FULLWIDTH DIGIT TWO}"])
 @pytest.mark.parametrize("tool", ["send", "recv", "ack_until", "set_status"])
 async def test_a_call_of_another_turn_does_nothing(tool, turn):
     """MSG-5, TURN-4: a late call of an ended turn must not pop the next one's mail."""
