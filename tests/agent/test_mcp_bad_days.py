@@ -98,6 +98,13 @@ async def test_a_body_over_the_limit_is_refused_in_words(served):
     assert b"at most 1048576 bytes" in answer
 
 
+async def test_a_refusal_reaches_the_sender_of_a_long_body(served):
+    """SURF-5: a connection reset is not how to learn that a token is wrong."""
+    listener, url, _ = served
+    answer = await exchange(listener.port, post_bytes(url, b"x" * 4 * 1024 * 1024, authorization="Bearer wrong"))
+    assert status_of(answer) == 401
+
+
 async def test_an_endless_body_is_not_read_for_ever(served):
     """REL-4: nor kept."""
     listener, url, _ = served
