@@ -123,8 +123,7 @@ def stop(state: Path | None, *, now: bool, as_json: bool) -> None:
 
     found = _find(state)
     stopped = trio.run(partial(stop_hive, found, graceful=not now, tell=partial(click.echo, err=True)))
-    rest = "" if stopped.process_gone else f"; process {stopped.pid}, which it ran in, goes on"
-    _print(stopped, as_json, lambda: click.echo(f"hive {on_terminal(stopped.hive)} has stopped{rest}"))
+    _print(stopped, as_json, lambda: click.echo(f"hive {on_terminal(stopped.hive)} has stopped"))
 
 
 def _stdin_text() -> str:

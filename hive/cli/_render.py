@@ -11,7 +11,6 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,8 @@ from ._text import age, on_terminal
 
 __all__ = ["print_inbox", "print_status", "print_thread"]
 
-_NO_TERMINAL_COLUMNS = 10_000  # a pipe has no edge: one row stays one line
+_NO_TERMINAL_COLUMNS = 1_000_000  # a pipe has no edge: one row stays one line, also the longest message's
+_INDENT = "  "
 
 
 def _console() -> Console:
@@ -114,7 +114,10 @@ def _print_messages(console: Console, messages: Sequence[Message], left_out: int
     now = time.time()
     for message in messages:
         console.print(_heading(message, now, mark_unread=mark_unread))
-        console.print(Padding(Text(on_terminal(message.body, lines=True), overflow="fold"), (0, 0, 1, 2), expand=False))
+        body = Text(on_terminal(message.body, lines=True), overflow="fold")
+        for line in body.wrap(console, console.width - len(_INDENT)):
+            console.print(_INDENT + line.plain.rstrip())
+        console.print()
 
 
 def _heading(message: Message, now: float, *, mark_unread: bool) -> Text:

@@ -1,6 +1,6 @@
 """Asking a hive to stop, and knowing when it has.
 
-Owns what "gone" means: its process has ended, or, where the hive was a part of another program, its hive.json is away.
+Owns what "gone" means: its process has ended, or, where that is out of sight, its hive.json is away.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from ._text import on_terminal
 __all__ = ["Stopped", "stop_hive"]
 
 _LOOK_SECONDS = 0.1  # between two looks for hive.json, whose going nothing announces
-_EXIT_SECONDS = 10.0  # an interpreter that has removed its hive.json and has nothing left to do ends well within
 
 
 @attrs.frozen(kw_only=True)
@@ -31,12 +30,10 @@ class Stopped:
     Attributes:
         hive: its name.
         pid: the process it was in.
-        process_gone: False when that process goes on with something else.
     """
 
     hive: str
     pid: int
-    process_gone: bool
 
 
 async def stop_hive(found: FoundHive, *, graceful: bool, tell: Callable[[str], None]) -> Stopped:
@@ -57,8 +54,8 @@ async def stop_hive(found: FoundHive, *, graceful: bool, tell: Callable[[str], N
             with suppress(HiveVanished):
                 await client.shutdown(graceful=graceful)
             tell(f"stopping hive {on_terminal(status.hive)} (pid {status.pid}); Ctrl-C leaves it to stop by itself")
-            gone = await _wait_gone(found, pidfd)
-    return Stopped(hive=status.hive, pid=status.pid, process_gone=gone)
+            await _wait_gone(found, pidfd)
+    return Stopped(hive=status.hive, pid=status.pid)
 
 
 @contextmanager
@@ -75,19 +72,9 @@ def _watched(pid: int) -> Iterator[int | None]:
         os.close(pidfd)
 
 
-async def _wait_gone(found: FoundHive, pidfd: int | None) -> bool:
-    """Whether the process has ended, once the hive has."""
-    while found.hive_json.exists():
-        if await _ended_within(pidfd, _LOOK_SECONDS):
-            return True
-    return pidfd is None or await _ended_within(pidfd, _EXIT_SECONDS)
-
-
-async def _ended_within(pidfd: int | None, seconds: float) -> bool:
-    with trio.move_on_after(seconds):
-        if pidfd is None:
-            await trio.sleep_forever()
-        else:
-            await trio.lowlevel.wait_readable(pidfd)
-            return True
-    return False
+async def _wait_gone(found: FoundHive, pidfd: int | None) -> None:
+    if pidfd is not None:
+        return await trio.lowlevel.wait_readable(pidfd)
+    while found.hive_json.exists():  # noqa: ASYNC110  # another process removes it
+        await trio.sleep(_LOOK_SECONDS)
+    return None
