@@ -29,6 +29,9 @@ from ._writer import commit
 
 __all__ = ["Broker", "open_broker"]
 
+_PAGE_CAP = 1000
+"""Messages one call can give at most: with bodies of the largest size that is 256 MiB already."""
+
 
 @final
 class Broker:
@@ -95,6 +98,7 @@ class Broker:
         """
         _require_limit(limit)
         if name != OPERATOR and not is_agent_name(name):
+            await trio.lowlevel.checkpoint()
             return ()
         return await self._engine.look(
             partial(_queries.inbox, agent=name, limit=limit, before_id=before_id, unread_only=unread_only)
@@ -103,6 +107,7 @@ class Broker:
     async def thread(self, message_id: int) -> tuple[Message, ...]:
         """The chain a message belongs to, oldest first, at most its newest thousand; empty for no such id (MSG-11)."""
         if not is_row_id(message_id):
+            await trio.lowlevel.checkpoint()
             return ()
         return await self._engine.look(partial(_queries.thread, message_id=message_id))
 
@@ -115,6 +120,16 @@ class Broker:
         """
         _require_limit(limit)
         return await self._engine.look(partial(_queries.history, limit=limit, before_id=before_id))
+
+    async def dead_letters(self, *, limit: int = 50, before_id: int | None = None) -> tuple[Message, ...]:
+        """Messages to anybody that were delivered too often without a good end, newest first (MSG-6).
+
+        Args:
+            limit: messages at most.
+            before_id: only older ones than this id, to page on.
+        """
+        _require_limit(limit)
+        return await self._engine.look(partial(_queries.dead_letters, limit=limit, before_id=before_id))
 
     async def counts(self) -> Mapping[str, InboxCounts]:
         """Figures of every inbox: the agents, the operator, and earlier agents with rows left behind."""
@@ -207,5 +222,5 @@ def _require_agent_name(name: str) -> None:
 
 
 def _require_limit(limit: int) -> None:
-    if not 1 <= limit <= 1000:
-        raise ValueError(f"limit must be 1 to 1000, got {limit!r}: page on with before_id")
+    if not 1 <= limit <= _PAGE_CAP:
+        raise ValueError(f"limit must be 1 to {_PAGE_CAP}, got {limit!r}: page on with before_id")

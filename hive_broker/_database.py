@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast, final
 
@@ -132,26 +133,23 @@ async def open_database(ownership: Ownership) -> AsyncIterator[Database]:
         BrokerUnavailable: the world said no.
     """
     path = ownership.database_path
-    # An apsw connection that is opened has a thread that only closing ends: neither may be interrupted.
-    with trio.CancelScope(shield=True), _translating():
-        _make_private(path)
-        with _having_set(apsw.async_controller, apsw.aio.Trio):
-            connection = await apsw.Connection.as_async(path, apsw.SQLITE_OPEN_READWRITE)
-        try:
-            await _run(connection, lambda db: _set_up(db, ownership))
+    async with AsyncExitStack() as closing:
+        # An apsw connection that is open has a thread that only closing ends: nothing here may be interrupted.
+        with trio.CancelScope(shield=True), _translating():
+            _make_private(path)
+            with _having_set(apsw.async_controller, apsw.aio.Trio):
+                connection = await apsw.Connection.as_async(path, apsw.SQLITE_OPEN_READWRITE)
+            closing.push_async_callback(_shielded, partial(connection.aclose, force=True))
+            await _run(connection, partial(_set_up, ownership=ownership))
+            closing.push_async_callback(_shielded, partial(_run, connection, _fold_log))
             glances = apsw.Connection(path, apsw.SQLITE_OPEN_READONLY)
-        except BaseException:
-            await connection.aclose(force=True)
-            raise
-    try:
+            closing.callback(glances.close, force=True)
         yield Database(connection, glances, ownership)
-    finally:
-        glances.close(force=True)
-        with trio.CancelScope(shield=True):
-            try:
-                await _run(connection, _fold_log)
-            finally:
-                await connection.aclose(force=True)
+
+
+async def _shielded(call: Callable[[], Awaitable[None]]) -> None:
+    with trio.CancelScope(shield=True):
+        await call()
 
 
 async def _run(connection: apsw.AsyncConnection, work: Callable[[apsw.Connection], T]) -> T:

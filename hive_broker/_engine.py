@@ -131,7 +131,7 @@ class Engine:
             try:
                 wait_seconds = await self._end_due_leases()
             except BrokerClosed:
-                return
+                await trio.sleep_forever()  # closing: cancelled next
             except (BrokerUnavailable, BrokerDamaged) as exc:
                 _log.warning("leases that are over could not be ended, trying again in a minute: %s", exc)
                 wait_seconds = _RECHECK_SECONDS
@@ -140,6 +140,7 @@ class Engine:
 
     async def _end_due_leases(self) -> float:
         """End what is due by the wall clock, and return how long there is nothing to do: for ever without a lease."""
+        await trio.lowlevel.checkpoint()
         while (ends_at := self._database.glance(_queries.next_expiry)) is not None:
             now = self.clock()
             if now < ends_at <= now + self.lease_seconds:

@@ -21,6 +21,7 @@ __all__ = [
     "UNREAD",
     "counts",
     "current_agents",
+    "dead_letters",
     "has_unread",
     "history",
     "inbox",
@@ -114,6 +115,13 @@ def history(db: apsw.Connection, *, limit: int, before_id: int | None) -> tuple[
     return _messages(rows_of(db, sql, (_below(before_id), limit)))
 
 
+def dead_letters(db: apsw.Connection, *, limit: int, before_id: int | None) -> tuple[Message, ...]:
+    """Rows of all inboxes that were delivered too often, newest first."""
+    sql = f"""SELECT {COLUMNS} FROM messages INDEXED BY messages_dead
+              WHERE dead_at IS NOT NULL AND id < ? ORDER BY id DESC LIMIT ?"""
+    return _messages(rows_of(db, sql, (_below(before_id), limit)))
+
+
 def thread(db: apsw.Connection, message_id: int) -> tuple[Message, ...]:
     """The chain a message belongs to, oldest first; its newest thousand when it is longer; empty for no such id."""
     sql = f"""SELECT {COLUMNS} FROM messages WHERE thread_id = (SELECT thread_id FROM messages WHERE id = ?)
@@ -128,7 +136,8 @@ def counts(db: apsw.Connection) -> Mapping[str, InboxCounts]:
     """
     unread = _tally(db, f"SELECT recipient, count(*) {FROM_UNREAD} WHERE {UNREAD} GROUP BY recipient")
     unacked = _tally(db, f"SELECT recipient, count(*) FROM messages WHERE {UNACKED} GROUP BY recipient")
-    dead = _tally(db, "SELECT recipient, count(*) FROM messages WHERE dead_at IS NOT NULL GROUP BY recipient")
+    from_dead = "FROM messages INDEXED BY messages_dead WHERE dead_at IS NOT NULL"
+    dead = _tally(db, f"SELECT recipient, count(*) {from_dead} GROUP BY recipient")
     return {
         name: InboxCounts(
             unread=unread.get(name, 0),

@@ -50,7 +50,7 @@ CREATE INDEX messages_in_turn ON messages (turn_id)
     WHERE acked_at IS NULL AND dead_at IS NULL AND turn_id IS NOT NULL;
 CREATE INDEX messages_timed ON messages (lease_until)
     WHERE acked_at IS NULL AND dead_at IS NULL AND lease_until IS NOT NULL;
-CREATE INDEX messages_dead ON messages (recipient, id)
+CREATE INDEX messages_dead ON messages (id, recipient, dead_at)
     WHERE dead_at IS NOT NULL;
 
 -- What people look at: an inbox with its history, and a thread (MSG-11).

@@ -83,6 +83,8 @@ async def test_a_page_has_a_size_within_reason(broker, limit):
         await broker.history(limit=limit)
     with pytest.raises(ValueError, match="limit must be 1 to 1000"):
         await broker.inbox("ruth", limit=limit)
+    with pytest.raises(ValueError, match="limit must be 1 to 1000"):
+        await broker.dead_letters(limit=limit)
 
 
 async def test_counts_tell_unread_in_flight_and_dead_of_every_inbox(path):
@@ -104,6 +106,22 @@ async def test_counts_tell_unread_in_flight_and_dead_of_every_inbox(path):
             "otto": InboxCounts(unread=1),
             "ruth": InboxCounts(unread=2, in_flight=1, dead=1),
         }
+
+
+async def test_dead_letters_are_seen_newest_first(path):
+    """MSG-6: kept, and shown to the operator."""
+    async with open_broker(path, owner="test", max_deliveries=1) as broker:
+        await broker.set_agents(["iris", "ruth"])
+        ruth = broker.mailbox("ruth")
+        sent = [(await broker.mailbox("iris").send(to="ruth", body=f"{n}")).id for n in range(3)]
+        turn = await ruth.open_turn(cause="mail")
+        await ruth.recv(limit=2, turn_id=turn.id)
+        await ruth.close_turn(turn.id, acked=False, record={})
+        assert ids(await broker.dead_letters()) == [sent[1], sent[0]]
+        assert ids(await broker.dead_letters(limit=1)) == [sent[1]]
+        (oldest,) = await broker.dead_letters(before_id=sent[1])
+        assert (oldest.id, oldest.body) == (sent[0], "0")
+        assert oldest.dead_at is not None
 
 
 async def test_the_hive_itself_can_write_to_agents_and_the_operator(broker):

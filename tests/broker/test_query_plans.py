@@ -48,6 +48,7 @@ def one_turn(db):
 def look_around(db):
     """What is asked by pages and at opening: may walk the open rows, not the handled ones."""
     _queries.counts(db)
+    _queries.dead_letters(db, limit=5, before_id=None)
     _store.end_previous_life(db, now=1, max_deliveries=5)
 
 
