@@ -202,9 +202,6 @@ agent_name = a_text(
 )
 """The rule of an agent's name (SEC-4)."""
 
-hive_name = a_text("[a-z0-9-], 1 to 63 bytes, no hyphen at an end", holds=hive_broker.is_agent_name)
-"""The rule of a hive's name: it stands beside agents' names and obeys the same letters."""
-
 folder: Callable[[object], Path] = _path
 """The rule of a folder's path; the value comes back absolute."""
 
@@ -214,7 +211,7 @@ class HiveConfig:
     """A whole hive, ready to open: ``HiveConfig(state_dir=…, agents={"ruth": AgentSettings()})``.
 
     Attributes:
-        name: of the hive, for people.
+        name: of the hive, for people; it stands beside agents' names and obeys the same rule.
         state_dir: everything durable; made absolute.
         manager: the agent that is told of crashes and sees approvals; must be one of ``agents``.
         runtime_dir: where the sockets are, for a ``state_dir`` whose path is too long for one; None puts them in it.
@@ -226,7 +223,7 @@ class HiveConfig:
         SocketPathTooLong: the socket has no room in the folder it would be in.
     """
 
-    name: str = _obeys(hive_name, "hive")
+    name: str = _obeys(agent_name, "hive")
     state_dir: Path = _obeys(folder)
     manager: str = _obeys(agent_name, DEFAULT_MANAGER)
     runtime_dir: Path | None = _obeys(unset_or(folder), None)
