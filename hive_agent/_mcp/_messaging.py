@@ -60,46 +60,47 @@ async def _send(call: ToolCall, arguments: SendArguments) -> ToolAnswer:
 async def _recv(call: ToolCall, arguments: RecvArguments) -> ToolAnswer:
     page = InboxPage(arguments.max if arguments.max is not None else 1)
     trouble: str | None = None
-    async with call.popped.lock:
-        if (notice := call.services.stop_notice) is not None:
-            return ToolAnswer(
-                text=stop_notice_text(notice),
-                data={"messages": [{"id": 0, "from": STOP_SENDER, "body": notice}], "unread": None},
-            )
-        try:
-            await _fill(call, page)
-        except ToolRefused as refused:
-            if not page.parts:
-                raise
-            trouble = str(refused)
-        text = page.text(outside_turn=call.turn_id is None, trouble=trouble)
-        # Nothing is awaited from here to the answer: a row counts as shown only if its caller is still there.
-        if call.is_wanted():
-            for part in page.parts:
-                call.popped.mark_shown(call.turn_id, part.popped, seen=part.seen)
-    return ToolAnswer(text=text, data=page.data())
+    try:
+        with _broker_in_words(nothing="taken from the inbox"):
+            async with call.popped.lock:
+                if (notice := call.services.stop_notice) is not None:
+                    return _stop_answer(notice)
+                await _fill(call, page)
+    except ToolRefused as refused:
+        if not page.parts:
+            raise
+        trouble = str(refused)
+    # Nothing is awaited from the lock to the answer: a row counts as shown only if its caller is still there.
+    if call.is_wanted():
+        for part in page.parts:
+            call.popped.mark_shown(call.turn_id, part.popped, seen=part.seen)
+    return ToolAnswer(text=page.text(outside_turn=call.turn_id is None, trouble=trouble), data=page.data())
+
+
+def _stop_answer(notice: str) -> ToolAnswer:
+    message = {"id": 0, "from": STOP_SENDER, "body": notice}
+    return ToolAnswer(text=stop_notice_text(notice), data={"messages": [message], "unread": None})
 
 
 async def _fill(call: ToolCall, page: InboxPage) -> None:
     """Show what is waiting, then pop row by row: a row is popped only when this answer can show it."""
     mailbox = call.services.mailbox
-    with _broker_in_words(nothing="taken from the inbox"):
-        if call.turn_id is not None and call.turn_id != call.services.turn_id:
-            raise TurnOver("ended while this call waited for another one")
-        for popped in call.popped.waiting(call.turn_id):
-            if page.has_room:
-                page.add(popped)
-        while page.has_room and page.unread != 0 and call.services.stop_notice is None:
-            received = await mailbox.recv(limit=1, turn_id=call.turn_id)
-            page.unread = received.remaining
-            for delivery in received.deliveries:
-                popped = popped_from(delivery)
-                call.popped.add(call.turn_id, popped)
-                page.add(popped)
-            if not received.deliveries:
-                break
-        if page.unread is None:
-            page.unread = (await mailbox.summary()).unread
+    if call.turn_id is not None and call.turn_id != call.services.turn_id:
+        raise TurnOver("ended while this call waited for another one")
+    for waiting in call.popped.waiting(call.turn_id):
+        if page.has_room:
+            page.add(waiting)
+    while page.has_room and page.unread != 0 and call.services.stop_notice is None:
+        received = await mailbox.recv(limit=1, turn_id=call.turn_id)
+        page.unread = received.remaining
+        for delivery in received.deliveries:
+            popped = popped_from(delivery)
+            call.popped.add(call.turn_id, popped)
+            page.add(popped)
+        if not received.deliveries:
+            break
+    if page.unread is None:
+        page.unread = (await mailbox.summary()).unread
 
 
 async def _ack_until(call: ToolCall, arguments: AckArguments) -> ToolAnswer:

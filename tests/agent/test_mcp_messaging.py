@@ -4,6 +4,7 @@ import re
 
 import pytest
 import trio
+import trio.testing
 from mcp_support import Failing, Holding, Stuck, make_desk
 
 from hive_agent._mcp._clamp import TEXT_LIMIT, width
@@ -312,6 +313,34 @@ async def test_a_broker_that_does_not_answer_is_waited_for_a_minute(tool, autoju
     assert trio.current_time() - began_at == pytest.approx(60)
     assert "did not answer within 60 seconds, so nothing was" in result.text
     assert stuck.cancelled.is_set()
+
+
+async def test_two_readers_of_a_broker_that_does_not_answer_both_wait_one_minute(autojump_clock):
+    """SURF-4: the second does not wait for the first and then begin."""
+    desk = make_desk()
+    desk.services.mailbox = Stuck()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.result, "recv")
+        nursery.start_soon(desk.result, "recv")
+    assert trio.current_time() == pytest.approx(60)
+
+
+async def test_a_turn_that_ended_while_its_call_waited_takes_nothing():
+    """TURN-4: neither mail nor the next turn's place in a long message."""
+    desk = make_desk()
+    turn = await desk.open_turn()
+    await desk.mail("mail")
+    results = []
+
+    async def late_call():
+        results.append(await desk.result("recv", turn))
+
+    async with trio.open_nursery() as nursery, desk.popped.lock:
+        nursery.start_soon(late_call)
+        await trio.testing.wait_all_tasks_blocked()
+        desk.services.turn_id = 2
+    assert "the turn this call belongs to is over" in results[0].text
+    assert desk.post.messages("iris")[0].attempts == 0
 
 
 async def test_a_damaged_database_is_a_fault_with_an_id():

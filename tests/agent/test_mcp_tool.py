@@ -92,7 +92,7 @@ def test_unknown_names_are_ignored_and_reported():
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(
         st.text(), st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), st.lists)
