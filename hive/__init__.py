@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ._config import AgentSettings, HiveConfig, RuntimeConfig, RuntimeKind, Sandbox
 from ._config_file import load_config, parse_config
 from ._errors import (
@@ -16,9 +18,11 @@ from ._errors import (
     SocketPathTooLong,
     SocketUnusable,
 )
-from ._hive import AgentHappened, Hive, HiveEvent, open_hive
 from ._hostsock import HostClient, open_host_client
 from ._paths import HivePaths
+
+if TYPE_CHECKING:
+    from ._hive import AgentHappened, Hive, HiveEvent, open_hive
 
 __all__ = [
     "AgentHappened",
@@ -46,3 +50,14 @@ __all__ = [
     "open_host_client",
     "parse_config",
 ]
+
+_RUNNING = frozenset({"AgentHappened", "Hive", "HiveEvent", "open_hive"})
+
+
+def __getattr__(name: str) -> object:
+    # Running a hive takes half a second of imports (MCP, HTTP); asking one something must not pay for them.
+    if name not in _RUNNING:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import _hive
+
+    return getattr(_hive, name)

@@ -7,17 +7,20 @@ judged is ``_outcome``; how a process is kept is ``_process``.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import json
 import os
 import shutil
 import signal as signals
 import sys
+import termios
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
 import attrs
+import structlog
 import trio
 
 from hive_agent._config import AgentConfig
@@ -32,6 +35,8 @@ from ._session import Session, SessionFile, write_private
 from ._stream import Garbage, LineFramer, Oversized, StreamLine
 
 __all__ = ["ClaudeRuntime", "find_claude"]
+
+_log = structlog.get_logger("hive_agent.runtime")
 
 BUILT_IN_TOOLS = ("Edit", "Glob", "Grep", "Read", "Skill", "Write")
 """The CLI's own tools that exist in a turn (PERM-3)."""
@@ -60,8 +65,12 @@ GARBAGE_NOTED = 20
 """Unreadable lines of one run that are kept; the rest are counted."""
 
 STDERR_TAIL_BYTES = 8 * 1024
-STRAGGLER_SECONDS = 1.0
-"""Once the CLI is gone: how long something it started may keep a pipe open without saying anything."""
+
+EVENTS_AHEAD = 8
+"""Events of a run that may wait for their reader: a line can hold a mebibyte, and many times that once it is read."""
+
+HEALINGS = 2
+"""A title may fail, and then the id it stood for; a third start makes a new session."""
 
 _SIGNALS = {Signal.INTERRUPT: signals.SIGINT, Signal.TERMINATE: signals.SIGTERM, Signal.KILL: signals.SIGKILL}
 
@@ -76,7 +85,7 @@ def find_claude(command: str | None) -> str:
         RuntimeUnavailable: there is none; the sentence names the extra and the setting.
     """
     if command is not None:
-        found = shutil.which(Path(command).expanduser())
+        found = shutil.which(os.path.expanduser(command))  # noqa: PTH111 - Path drops "./", and fails on "~nobody"
         if found is None:
             raise RuntimeUnavailable(
                 f"the Claude CLI {command!r} is not an executable file or a command on PATH: "
@@ -125,14 +134,19 @@ class ClaudeRuntime:
 
     @contextlib.asynccontextmanager
     async def open_run(self, request: RunRequest) -> AsyncIterator[Run]:
-        """See ``Runtime.open_run``."""
+        """See ``Runtime.open_run``. An error of the block leaves it as it is."""
         run = _ClaudeRun(self, request)
+        failure: Exception | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(run.drive)
             try:
                 yield run
+            except Exception as exc:  # noqa: BLE001 - the caller's own error: raised again, outside of the nursery's group
+                failure = exc
             finally:
                 nursery.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
 
     def prepare(self, request: RunRequest) -> tuple[str, ...]:
         """Write the files the CLI is given, and say how it is started, up to the session."""
@@ -161,6 +175,7 @@ class ClaudeRuntime:
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self._home.absolute()),
+            "CLAUDE_CODE_TMPDIR": str(self._home.absolute()),
             **TRAFFIC_SWITCHES,
             "ENABLE_TOOL_SEARCH": "false",
             **passed,
@@ -174,19 +189,22 @@ class ClaudeRuntime:
         known = self._session.read(title)
         if known is not None:
             return ("--resume", known.id if known.by_id else title)
-        if any(self._home.glob(".claude/projects/*/*.jsonl")):
+        home = Path(self.environment()["HOME"])
+        if any(home.glob(".claude/projects/*/*.jsonl")):
             return ("--resume", title)
         return ("-n", title)
 
-    def heal(self, trouble: SessionTrouble, facts: RunFacts) -> tuple[tuple[str, ...], str]:
-        """What to do about a session that could not be resumed: other arguments, and a note for people."""
+    def heal(self, plan: tuple[str, ...], trouble: SessionTrouble, facts: RunFacts) -> tuple[tuple[str, ...], str]:
+        """What to do about a plan whose session could not be resumed: another plan, and a note for people."""
         title = self._config.session_title
         known = self._session.read(title)
-        if trouble is SessionTrouble.DUPLICATE:
-            session_id = known.id if known is not None else next(iter(listed_sessions(facts)), "")
-            if session_id:
-                self._session.write(Session(title=title, id=session_id, by_id=True))
-                return ("--resume", session_id), f"several sessions are called {title!r}; going on with {session_id}"
+        listed = listed_sessions(facts) if trouble is SessionTrouble.DUPLICATE else ()
+        session_id = known.id if known is not None else next(iter(listed), None)
+        if session_id is not None and plan != ("--resume", session_id):
+            # A title is found in one folder only, an id from everywhere: a moved agent keeps its memory.
+            self._session.write(Session(title=title, id=session_id, by_id=True))
+            why = "several sessions are" if trouble is SessionTrouble.DUPLICATE else "no session here is"
+            return ("--resume", session_id), f"{why} called {title!r}; going on with {session_id}"
         self._session.forget()
         return ("-n", title), f"the session {title!r} cannot be resumed; starting a new one"
 
@@ -202,7 +220,8 @@ class ClaudeRuntime:
         self._mark.set()
         async with open_child(command, cwd=self._config.state_dir, env=self.environment()) as child:
             yield child
-        self._mark.clear()
+        if left := await self._mark.end_orphans():
+            _log.warning("ended what the runtime had started and left running", agent=self._config.name, pids=left)
 
 
 def _mcp_entry(server: McpServer) -> Mapping[str, object]:
@@ -216,7 +235,7 @@ class _ClaudeRun:
     def __init__(self, runtime: ClaudeRuntime, request: RunRequest) -> None:
         self._runtime = runtime
         self._request = request
-        self._events, self._inbox = trio.open_memory_channel[RunStarted | RunLine | RunNote](64)
+        self._events, self._inbox = trio.open_memory_channel[RunStarted | RunLine | RunNote](EVENTS_AHEAD)
         self._child: ChildProcess | None = None
         self._wanted: Signal | None = None
         self._report: RunReport | None = None
@@ -242,26 +261,33 @@ class _ClaudeRun:
         return self._report
 
     async def drive(self) -> None:
-        """Run the CLI to its end, once more where its session could not be resumed, and judge it."""
+        """Run the CLI to its end, again where its session could not be resumed, and judge it."""
         async with self._events:
             try:
                 facts = await self._run_and_heal()
             except SpawnFailed as exc:
                 facts = RunFacts(spawn_error=str(exc))
             except OSError as exc:
-                facts = RunFacts(spawn_error=f"cannot prepare the runtime: {exc.strerror or exc}")
+                facts = RunFacts(spawn_error=f"cannot prepare the runtime: {exc}")
             self._report = classify(facts)
 
     async def _run_and_heal(self) -> RunFacts:
         command = self._runtime.prepare(self._request)
-        facts = await self._run_once([*command, *self._runtime.session_plan()])
-        trouble = session_trouble(facts)
-        if trouble is not None and self._wanted is None:
-            plan, note = self._runtime.heal(trouble, facts)
+        plan = self._runtime.session_plan()
+        facts = await self._run_once([*command, *plan])
+        for _ in range(HEALINGS):
+            trouble = session_trouble(facts)
+            if trouble is None or self._wanted is not None:
+                break
+            plan, note = self._runtime.heal(plan, trouble, facts)
             await self._events.send(RunNote(text=note))
             facts = await self._run_once([*command, *plan])
         if facts.session_id and facts.result is not None:
-            self._runtime.remember(facts.session_id)
+            try:
+                self._runtime.remember(facts.session_id)
+            except OSError as exc:
+                # The turn is done all the same, and the next one finds the session by its title.
+                await self._events.send(RunNote(text=f"the session's id could not be written down: {exc}"))
         return facts
 
     async def _run_once(self, command: Sequence[str]) -> RunFacts:
@@ -274,12 +300,13 @@ class _ClaudeRun:
                 if self._wanted is not None:
                     self.signal(self._wanted)
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_say, child, self._request.prompt.encode())
+                    nursery.start_soon(_say, child, self._request.prompt.encode("utf-8", "backslashreplace"))
                     nursery.start_soon(reader.read_stdout, child)
                     nursery.start_soon(reader.read_stderr, child)
                     code = await child.wait()
-                    await reader.wait_drained()
+                    await reader.wait_drained(child)
                     nursery.cancel_scope.cancel()
+                await reader.finish()
         finally:
             self._child = None
         return reader.facts(code)
@@ -290,6 +317,15 @@ async def _say(child: ChildProcess, prompt: bytes) -> None:
     with contextlib.suppress(trio.BrokenResourceError):
         await child.stdin.send_all(prompt)
     await child.stdin.aclose()
+
+
+@attrs.define
+class _Pipe:
+    """How far one pipe of a process was read."""
+
+    received_bytes: int = 0
+    handled_bytes: int = 0
+    ended: bool = False
 
 
 @final
@@ -308,72 +344,78 @@ class _Reader:
         self._optional = frozenset(servers) - self._required
         self._interrupt = interrupt
         self._facts = RunFacts()
+        self._framer = LineFramer()
         self._stderr = bytearray()
         self._garbage = 0
-        self._open = 2
-        self._delivering = False
-        self._activity = trio.Event()
+        self._out = _Pipe()
+        self._err = _Pipe()
+        self._progress = trio.Event()
 
     async def read_stdout(self, child: ChildProcess) -> None:
-        framer = LineFramer()
-        async for chunk in child.stdout:
-            self._activity.set()
-            for item in framer.feed(bytes(chunk)):
+        async for chunk in self._chunks(child.stdout, self._out):
+            for item in self._framer.feed(chunk):
                 await self._take(item)
-        for item in framer.finish():
-            await self._take(item)
-        self._done()
 
     async def read_stderr(self, child: ChildProcess) -> None:
-        async for chunk in child.stderr:
-            self._activity.set()
+        async for chunk in self._chunks(child.stderr, self._err):
             self._stderr += chunk
             del self._stderr[:-STDERR_TAIL_BYTES]
-        self._done()
 
-    async def wait_drained(self) -> None:
-        """Wait until both pipes are at their end, or nobody says anything through them any more."""
-        while self._open:
-            self._activity = trio.Event()
-            with trio.move_on_after(STRAGGLER_SECONDS) as scope:
-                await self._activity.wait()
-            if scope.cancelled_caught and not self._delivering:
-                return
+    async def wait_drained(self, child: ChildProcess) -> None:
+        """Wait until all is handled that was said by now, just after the exit.
+
+        What it started may hold its pipes open for ever, and may go on printing; nobody waits for that.
+        """
+        ends = [
+            (pipe, pipe.received_bytes + _waiting_bytes(stream))
+            for pipe, stream in ((self._out, child.stdout), (self._err, child.stderr))
+        ]
+        while any(not pipe.ended and pipe.handled_bytes < end for pipe, end in ends):
+            self._progress = trio.Event()
+            await self._progress.wait()
+
+    async def finish(self) -> None:
+        """Take what an unfinished last line holds."""
+        for item in self._framer.finish():
+            await self._take(item)
 
     def facts(self, exit_code: int) -> RunFacts:
         """All that is known once the process is gone."""
         stderr = self._stderr.decode("utf-8", "backslashreplace").strip()
         return attrs.evolve(self._facts, exit_code=exit_code, stderr_tail=stderr, garbage_lines=self._garbage)
 
-    def _done(self) -> None:
-        self._open -= 1
-        self._activity.set()
+    async def _chunks(self, stream: trio.lowlevel.FdStream, pipe: _Pipe) -> AsyncIterator[bytes]:
+        async for chunk in stream:
+            pipe.received_bytes += len(chunk)
+            yield bytes(chunk)
+            pipe.handled_bytes = pipe.received_bytes
+            self._progress.set()
+        pipe.ended = True
+        self._progress.set()
 
     async def _take(self, item: StreamLine | Garbage | Oversized) -> None:
         match item:
             case StreamLine():
                 self._facts = self._facts.with_line(item, required=self._required)
-                await self._send(RunLine(data=item.data, result=is_final(item)))
+                await self._events.send(RunLine(data=item.data, result=is_final(item)))
                 if item.type == "system" and item.subtype == "init":
                     await self._check_servers(item)
             case Oversized(size_bytes=size):
-                await self._send(RunNote(text=f"a line of {size} bytes from the runtime was dropped"))
+                await self._events.send(RunNote(text=f"a line of {size} bytes from the runtime was dropped"))
             case Garbage(text=text):
                 self._garbage += 1
                 if self._garbage <= GARBAGE_NOTED:
-                    await self._send(RunNote(text=f"the runtime printed a line that is not JSON: {text}"))
+                    await self._events.send(RunNote(text=f"the runtime printed a line that is not JSON: {text}"))
 
     async def _check_servers(self, init: StreamLine) -> None:
         # SURF-7: the CLI goes on without a server that did not connect, and the model then claims what it did not do.
         optional = RunFacts().with_line(init, required=self._optional).missing_servers
         for name in (*self._facts.missing_servers, *optional):
-            await self._send(RunNote(text=f"the tool server {name} did not connect"))
+            await self._events.send(RunNote(text=f"the tool server {name} did not connect"))
         if self._facts.missing_servers:
             self._interrupt()
 
-    async def _send(self, event: RunLine | RunNote) -> None:
-        # Waiting for the reader of the events is not silence of the pipe.
-        self._delivering = True
-        await self._events.send(event)
-        self._delivering = False
-        self._activity.set()
+
+def _waiting_bytes(stream: trio.lowlevel.FdStream) -> int:
+    """How much lies in a pipe and was not read yet."""
+    return int.from_bytes(fcntl.ioctl(stream.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)
