@@ -23,7 +23,9 @@ async def test_an_older_database_gets_the_new_steps_only_and_keeps_its_rows(path
     for _ in range(2):
         async with open_broker(path, owner="after") as broker:
             assert [message.body for message in await broker.history()] == ["kept"]
-            found = await broker._engine.look(lambda db: (db.pragma("user_version"), db.execute("SELECT x FROM later").get))
+            found = await broker._engine.look(
+                lambda db: (db.pragma("user_version"), db.execute("SELECT x FROM later").get)
+            )
             assert found == (len(schema), 1)
 
 
