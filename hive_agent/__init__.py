@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from ._agent import Agent, AgentSnapshot, run_agent
 from ._config import AgentConfig, ClaudeSettings
-from ._errors import AgentError, AgentMisuse, ListenerUnavailable, RuntimeUnavailable, ToolRefused
+from ._errors import (
+    AgentError,
+    AgentMisuse,
+    EventLogUnavailable,
+    ListenerUnavailable,
+    RuntimeUnavailable,
+    ToolRefused,
+)
 from ._events import AgentEvent, EventKind, EventLog
 from ._mcp import Listener, open_listener
 from ._ports import Mailbox, ToolServices, WallClock
@@ -38,6 +45,7 @@ __all__ = [
     "ClaudeSettings",
     "EventKind",
     "EventLog",
+    "EventLogUnavailable",
     "Listener",
     "ListenerUnavailable",
     "Mailbox",

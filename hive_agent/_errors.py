@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import final
 
-__all__ = ["AgentError", "AgentMisuse", "ListenerUnavailable", "RuntimeUnavailable", "ToolRefused"]
+__all__ = [
+    "AgentError",
+    "AgentMisuse",
+    "EventLogUnavailable",
+    "ListenerUnavailable",
+    "RuntimeUnavailable",
+    "ToolRefused",
+]
 
 
 class AgentError(Exception):
@@ -27,6 +34,11 @@ class AgentError(Exception):
 @final
 class AgentMisuse(AgentError):
     """The embedding program broke a rule of the API; nothing was changed."""
+
+
+@final
+class EventLogUnavailable(AgentError):
+    """The event log cannot be read now: disk, lock, or a newer version's file. ``__cause__`` says which (BUS-1)."""
 
 
 @final

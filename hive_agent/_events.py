@@ -17,14 +17,16 @@ from typing import Any, final
 
 import apsw
 import attrs
-import structlog
 import trio
 
+from hive_broker import get_logger
+
+from ._errors import EventLogUnavailable
 from ._ports import WallClock
 
 __all__ = ["AgentEvent", "EventKind", "EventLog"]
 
-_log = structlog.get_logger("hive_agent.events")
+_log = get_logger("hive_agent.events")
 
 STREAM_DAYS = 14
 """How long the runtime's own lines are kept (BUS-1)."""
@@ -34,6 +36,15 @@ EVENT_LIMIT_CHARACTERS = 64 * 1024
 
 PRUNE_ROWS = 500
 """Rows that one pruning step deletes at most: the event loop is waiting."""
+
+PRUNE_EVERY = 250
+"""Appends between pruning steps: rows go at least as fast as they come, however many a turn makes."""
+
+BUSY_MILLISECONDS = 50
+"""How long a stranger's lock on the file may hold up the event loop."""
+
+RETRY_SECONDS = 1.0
+"""How long a log that failed is left alone: each try of a failing disk may hold up the event loop."""
 
 WATCH_BUFFER = 1024
 """Events a slow reader may be behind before it is dropped (BUS-3)."""
@@ -62,6 +73,9 @@ class EventKind(enum.Enum):
     TURN_END = "turn_end"
     STATUS_CHANGED = "status_changed"
     TURN_STATE_CHANGED = "turn_state_changed"
+
+
+_KINDS = frozenset(kind.value for kind in EventKind)
 
 
 @attrs.frozen(kw_only=True)
@@ -102,34 +116,44 @@ class EventLog:
         self._connection: apsw.Connection | None = None
         self._watchers: set[trio.MemorySendChannel[AgentEvent]] = set()
         self._lost = 0
+        self._failed_at = 0.0
 
     def append(self, kind: EventKind, data: Mapping[str, Any], *, turn_id: int | None = None) -> None:
         """Keep one event and hand it to whoever watches.
 
         A failing disk costs the event, not the agent: it is counted, logged, and noted in the log once it works again.
         """
+        if self._lost and abs(self._clock() - self._failed_at) < RETRY_SECONDS:
+            self._lost += 1
+            return
         try:
             if self._lost:
                 lost = {"text": f"{self._lost} events before this one could not be written"}
                 self._insert(EventKind.NOTE, lost, turn_id)
                 self._lost = 0
             self._insert(kind, data, turn_id)
-        except apsw.Error as exc:
+        except (apsw.Error, OSError) as exc:
             if not self._lost:
                 _log.warning("the event log cannot be written; going on", path=str(self._path), error=str(exc))
             self._lost += 1
+            self._failed_at = self._clock()
 
     def history(self, *, after: int = 0, limit: int = 500) -> tuple[AgentEvent, ...]:
-        """Give up to ``limit`` events with ``seq > after``, oldest first."""
-        if self._connection is None and not self._path.exists():
-            return ()
-        rows = self._open().execute(
-            "SELECT seq, at, kind, turn_id, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?", (after, limit)
-        )
-        return tuple(
-            AgentEvent(seq=seq, at=at, kind=EventKind(kind), turn_id=turn_id, data=json.loads(data))
-            for seq, at, kind, turn_id, data in rows
-        )
+        """Give up to ``limit`` events with ``seq > after``, oldest first.
+
+        Raises:
+            EventLogUnavailable: it cannot be read now; trying again later may work.
+        """
+        query = "SELECT seq, at, kind, turn_id, data FROM events WHERE seq > ? ORDER BY seq LIMIT ?"
+        try:
+            if self._connection is None and not self._path.exists():
+                return ()
+            rows = self._execute(query, (after, limit))
+        except (apsw.Error, OSError) as exc:
+            raise EventLogUnavailable(
+                f"the event log {str(self._path)!r} cannot be read ({exc}): look at its disk and its permissions"
+            ) from exc
+        return tuple(_event(*row) for row in rows)
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[trio.MemoryReceiveChannel[AgentEvent]]:
@@ -171,11 +195,12 @@ class EventLog:
             text = json.dumps(data, ensure_ascii=False)
         # A lone surrogate is valid in JSON and not in SQLite's UTF-8.
         text = text.encode("utf-8", "backslashreplace").decode()
-        connection = self._open()
-        connection.execute(
-            "INSERT INTO events (at, kind, turn_id, data) VALUES (?, ?, ?, ?)", (at, kind.value, turn_id, text)
-        )
-        event = AgentEvent(seq=connection.last_insert_rowid(), at=at, kind=kind, turn_id=turn_id, data=data)
+        statement = "INSERT INTO events (at, kind, turn_id, data) VALUES (?, ?, ?, ?) RETURNING seq"
+        row = (at, kind.value, turn_id, text)
+        ((seq,),) = self._execute(statement, row)
+        event = AgentEvent(seq=seq, at=at, kind=kind, turn_id=turn_id, data=data)
+        if seq % PRUNE_EVERY == 0:
+            self.prune()
         self._observe(event)
         for watcher in tuple(self._watchers):
             try:
@@ -184,34 +209,56 @@ class EventLog:
                 self._watchers.discard(watcher)
                 watcher.close()
 
-    def _open(self) -> apsw.Connection:
+    def _execute(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
+        try:
+            return self._open().execute(statement, values).fetchall()
+        except (apsw.NotADBError, apsw.CorruptError) as exc:
+            self._set_aside(exc)
+            return self._open().execute(statement, values).fetchall()
+
+    def _open(self, *, first_seq: int = 0) -> apsw.Connection:
         if self._connection is None:
-            try:
-                self._connection = _connect(self._path)
-            except (apsw.NotADBError, apsw.CorruptError) as exc:
-                aside = self._path.with_name(f"{self._path.name}.damaged-{math.floor(self._clock())}")
-                _log.warning("the event log is damaged and was set aside", path=str(aside), error=str(exc))
-                self._path.rename(aside)
-                for suffix in ("-wal", "-shm"):
-                    self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-                self._connection = _connect(self._path)
+            self._connection = _connect(self._path, first_seq=first_seq)
         return self._connection
 
+    def _set_aside(self, exc: apsw.Error) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+        now = self._clock()
+        aside = self._path.with_name(f"{self._path.name}.damaged-{math.floor(now)}")
+        _log.warning("the event log is damaged and was set aside", path=str(aside), error=str(exc))
+        self._path.rename(aside)
+        for suffix in ("-wal", "-shm"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        # Readers hold numbers of the old file and must not wait for the new one to reach them (REL-5): no log gets a
+        # thousand events a second for all its life.
+        self._open(first_seq=math.floor(now * 1000))
 
-def _connect(path: Path) -> apsw.Connection:
+
+def _event(seq: int, at: float, kind: str, turn_id: int | None, data: str) -> AgentEvent:
+    if kind not in _KINDS:
+        text = f"an event of the kind {kind!r}, which another version of hyperhive wrote"
+        return AgentEvent(seq=seq, at=at, kind=EventKind.NOTE, turn_id=turn_id, data={"text": text})
+    return AgentEvent(seq=seq, at=at, kind=EventKind(kind), turn_id=turn_id, data=json.loads(data))
+
+
+def _connect(path: Path, *, first_seq: int) -> apsw.Connection:
     connection = apsw.Connection(str(path))
     try:
         path.chmod(0o600)
-        connection.set_busy_timeout(250)
+        connection.set_busy_timeout(BUSY_MILLISECONDS)
         connection.pragma("journal_mode", "WAL")
         connection.pragma("synchronous", "NORMAL")
         connection.pragma("cache_size", -256)
         version = connection.pragma("user_version")
         if version > _SCHEMA_VERSION:
             raise apsw.SchemaChangeError(f"the event log was written by a newer hyperhive (schema {version})")
-        with connection:
-            connection.execute(_SCHEMA)
-            connection.pragma("user_version", _SCHEMA_VERSION)
+        if version < _SCHEMA_VERSION:
+            with connection:
+                connection.execute(_SCHEMA)
+                connection.execute("INSERT INTO sqlite_sequence (name, seq) VALUES ('events', ?)", (first_seq,))
+                connection.pragma("user_version", _SCHEMA_VERSION)
     except BaseException:
         connection.close()
         raise

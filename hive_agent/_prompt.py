@@ -17,6 +17,11 @@ STOP_NOTICE = (
 
 _SENDERS_NAMED = 5
 
+_SENDER_CHARACTERS = 63
+"""As long as an agent's name may be. The label of a wake can be anything that a process in the agent's box wrote."""
+
+_LOST_TURN_CHARACTERS = 400
+
 _SYSTEM = """\
 You are {name}, an agent in a hive: a group of agents on one machine that write messages to each other and to \
 the operator, a person.
@@ -60,16 +65,25 @@ def wake_prompt(summary: InboxSummary, *, lost_turn: str | None = None) -> str:
             "well, and may be half done."
         )
     if lost_turn:
-        lines.append(f"Your last turn did not end well: {lost_turn}.")
+        lines.append(f"Your last turn did not end well: {_one_line(lost_turn, _LOST_TURN_CHARACTERS).rstrip('.')}.")
     lines.append("Read your inbox with mcp__hyperhive__recv and act on what you find.")
     return "\n".join(lines)
 
 
 def _unread_line(summary: InboxSummary) -> str:
-    shown = [f"{sender} ({count})" if count > 1 else sender for sender, count in summary.senders[:_SENDERS_NAMED]]
+    if not summary.unread:
+        return "You have no unread messages."
+    named = summary.senders[:_SENDERS_NAMED]
+    shown = [_one_line(sender, _SENDER_CHARACTERS) + (f" ({count})" if count > 1 else "") for sender, count in named]
     if (more := len(summary.senders) - len(shown)) > 0:
         shown.append(f"{more} more")
     return f"You have {_count(summary.unread, 'unread message', 'unread messages')}, from {', '.join(shown)}."
+
+
+def _one_line(text: str, limit_characters: int) -> str:
+    # Others' words stand inside a sentence of ours: they must not look like more of our sentences.
+    line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return line if len(line) <= limit_characters else line[: limit_characters - 1] + "…"
 
 
 def _count(number: int, one: str, many: str) -> str:

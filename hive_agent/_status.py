@@ -1,7 +1,12 @@
-"""An agent's status line, kept as a plain file in its state folder (SELF-1)."""
+"""An agent's status line, kept as a plain file in its state folder (SELF-1).
+
+The folder is the agent's own: whatever lies there may be a link, a pipe or a gigabyte, put there on purpose.
+"""
 
 from __future__ import annotations
 
+import os
+import stat
 import unicodedata
 from pathlib import Path
 from typing import final
@@ -9,6 +14,9 @@ from typing import final
 __all__ = ["MAX_STATUS_CHARACTERS", "StatusFile"]
 
 MAX_STATUS_CHARACTERS = 200
+
+_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+"""A link would show what the agent cannot see itself, and a pipe would hold up whoever opens it (SEC-4)."""
 
 
 @final
@@ -28,23 +36,36 @@ class StatusFile:
         text = text.strip()
         if len(text) > MAX_STATUS_CHARACTERS:
             raise ValueError(f"a status has at most {MAX_STATUS_CHARACTERS} characters, got {len(text)}: shorten it")
-        if any(unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") for character in text):
+        if not all(map(_is_printable, text)):
             raise ValueError("a status is one line of printable text: take out line breaks and control characters")
         if not text:
             self._path.unlink(missing_ok=True)
             return
         fresh = self._path.with_name(self._path.name + ".new")
-        fresh.write_text(text + "\n", encoding="utf-8")
+        fresh.unlink(missing_ok=True)
+        # Mode "x" follows no link: what it opens was not there before.
+        with fresh.open("x", encoding="utf-8") as file:
+            file.write(text + "\n")
         fresh.replace(self._path)
 
     def read(self) -> tuple[str, float] | None:
         """Give the line and the unix seconds it was set at; None when there is none."""
         try:
-            with self._path.open("rb") as file:
-                text = file.read(4 * MAX_STATUS_CHARACTERS + 1).decode("utf-8", "replace")
-            set_at = self._path.stat().st_mtime
+            descriptor = os.open(self._path, _READ_FLAGS)
         except OSError:
             return None
+        try:
+            found = os.fstat(descriptor)
+            raw = os.read(descriptor, 4 * MAX_STATUS_CHARACTERS + 1) if stat.S_ISREG(found.st_mode) else b""
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
         # The agent can write the file itself: whatever it wrote, one bounded line is shown.
-        line = text.partition("\n")[0].strip()[:MAX_STATUS_CHARACTERS]
-        return (line, set_at) if line else None
+        line = raw.decode("utf-8", "replace").strip().partition("\n")[0]
+        shown = "".join(character if _is_printable(character) else " " for character in line).strip()
+        return (shown[:MAX_STATUS_CHARACTERS], found.st_mtime) if shown else None
+
+
+def _is_printable(character: str) -> bool:
+    return unicodedata.category(character) not in ("Cc", "Cs", "Zl", "Zp")

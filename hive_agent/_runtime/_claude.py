@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import final
 
 import attrs
-import structlog
 import trio
 
 from hive_agent._config import AgentConfig
 from hive_agent._errors import RuntimeUnavailable
 from hive_agent._turn import Signal
+from hive_broker import get_logger
 
 from ._orphans import RuntimeMark
 from ._outcome import RunFacts, SessionTrouble, classify, is_final, listed_sessions, session_trouble
@@ -36,7 +36,7 @@ from ._stream import Garbage, LineFramer, Oversized, StreamLine
 
 __all__ = ["ClaudeRuntime", "find_claude"]
 
-_log = structlog.get_logger("hive_agent.runtime")
+_log = get_logger("hive_agent.runtime")
 
 BUILT_IN_TOOLS = ("Edit", "Glob", "Grep", "Read", "Skill", "Write")
 """The CLI's own tools that exist in a turn (PERM-3)."""
@@ -352,14 +352,20 @@ class _Reader:
         self._progress = trio.Event()
 
     async def read_stdout(self, child: ChildProcess) -> None:
-        async for chunk in self._chunks(child.stdout, self._out):
-            for item in self._framer.feed(chunk):
+        async for chunk in child.stdout:
+            self._out.received_bytes += len(chunk)
+            for item in self._framer.feed(bytes(chunk)):
                 await self._take(item)
+            self._note_progress(self._out)
+        self._note_progress(self._out, ended=True)
 
     async def read_stderr(self, child: ChildProcess) -> None:
-        async for chunk in self._chunks(child.stderr, self._err):
+        async for chunk in child.stderr:
+            self._err.received_bytes += len(chunk)
             self._stderr += chunk
             del self._stderr[:-STDERR_TAIL_BYTES]
+            self._note_progress(self._err)
+        self._note_progress(self._err, ended=True)
 
     async def wait_drained(self, child: ChildProcess) -> None:
         """Wait until all is handled that was said by now, just after the exit.
@@ -384,13 +390,9 @@ class _Reader:
         stderr = self._stderr.decode("utf-8", "backslashreplace").strip()
         return attrs.evolve(self._facts, exit_code=exit_code, stderr_tail=stderr, garbage_lines=self._garbage)
 
-    async def _chunks(self, stream: trio.lowlevel.FdStream, pipe: _Pipe) -> AsyncIterator[bytes]:
-        async for chunk in stream:
-            pipe.received_bytes += len(chunk)
-            yield bytes(chunk)
-            pipe.handled_bytes = pipe.received_bytes
-            self._progress.set()
-        pipe.ended = True
+    def _note_progress(self, pipe: _Pipe, *, ended: bool = False) -> None:
+        pipe.handled_bytes = pipe.received_bytes
+        pipe.ended = ended
         self._progress.set()
 
     async def _take(self, item: StreamLine | Garbage | Oversized) -> None:

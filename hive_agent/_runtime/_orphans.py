@@ -16,10 +16,14 @@ from typing import final
 
 import trio
 
+from hive_broker import get_logger
+
 __all__ = ["OWNER_VARIABLE", "RuntimeMark"]
 
 OWNER_VARIABLE = "HIVE_RUNTIME_OWNER"
 """Environment variable of every runtime process: the harness folder it belongs to."""
+
+_log = get_logger("hive_agent.runtime")
 
 PATIENCE_SECONDS = 2.0
 """How long an orphan may take to leave after SIGINT; its session file is whole by then."""
@@ -35,6 +39,7 @@ class RuntimeMark:
 
     def __init__(self, harness_dir: Path) -> None:
         self._owner = str(harness_dir.resolve())
+        self._entry = os.fsencode(f"{OWNER_VARIABLE}={self._owner}")
         self._file = harness_dir / "runtime-may-run"
 
     @property
@@ -47,13 +52,13 @@ class RuntimeMark:
         self._file.touch(mode=0o600)
 
     def clear(self) -> None:
-        """Say that it is reaped."""
-        self._file.unlink(missing_ok=True)
+        """Say that it is reaped. A disk that does not take this costs one look around at the next start."""
+        with contextlib.suppress(OSError):
+            self._file.unlink(missing_ok=True)
 
     def find(self) -> tuple[int, ...]:
         """Give the pids of all running processes that carry this owner's mark."""
-        wanted = f"{OWNER_VARIABLE}={self._owner}".encode()
-        return tuple(pid for pid in _pids() if wanted in _environment(pid))
+        return tuple(pid for pid in _pids() if self._entry in _environment(pid))
 
     async def end_orphans(self) -> tuple[int, ...]:
         """End whatever an earlier life of this harness left running, and give the pids that were found.
@@ -70,11 +75,14 @@ class RuntimeMark:
                 break
             ended += [pid for pid in found if pid not in ended]
             await self._signal_and_wait(found, number)
-        self.clear()
+        if left := self.find():
+            # Killed, and stuck in the kernel. It does nothing any more; the next start looks again.
+            _log.error("a killed process of an earlier life does not go away", pids=left)
+        else:
+            self.clear()
         return tuple(ended)
 
     async def _signal_and_wait(self, pids: tuple[int, ...], number: signal.Signals) -> None:
-        wanted = f"{OWNER_VARIABLE}={self._owner}".encode()
         with contextlib.ExitStack() as stack:
             pidfds: list[int] = []
             for pid in pids:
@@ -82,7 +90,7 @@ class RuntimeMark:
                     pidfd = os.pidfd_open(pid)
                     stack.callback(os.close, pidfd)
                     # Only now is the pid pinned: look once more whose it is.
-                    if wanted in _environment(pid):
+                    if self._entry in _environment(pid):
                         signal.pidfd_send_signal(pidfd, number)
                         pidfds.append(pidfd)
             with trio.move_on_after(PATIENCE_SECONDS):

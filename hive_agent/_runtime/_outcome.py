@@ -24,7 +24,17 @@ __all__ = ["RunFacts", "SessionTrouble", "classify", "is_final", "listed_session
 DETAIL_CHARACTERS = 300
 """Longest sentence kept of what the CLI said about its own failure."""
 
-_USAGE_LIMIT = re.compile(r"\b(?:hit|reached) your .*\blimit\b|\busage limit reached\b", re.IGNORECASE)
+_SYNTHETIC = "<synthetic>"
+"""The model of a message that the CLI wrote itself."""
+
+_YEAR_5000 = 1e11
+"""In unix seconds. A greater number counts something else."""
+
+_USAGE_LIMIT = re.compile(
+    r"you(?:['\u2019]ve| have) (?:hit|reached) your [^.\n]{0,40}\blimit\b"
+    r"|(?:claude(?: ai)? |\d-)?(?:usage|hour|weekly) limit reached\b",
+    re.IGNORECASE,
+)
 _MISSING = re.compile(r"does not match any session title|No conversation found", re.IGNORECASE)
 _DUPLICATE = re.compile(r"matches \d+ sessions", re.IGNORECASE)
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
@@ -46,7 +56,8 @@ class RunFacts:
         exit_code: negative for a signal.
         result: the ``result`` object, the last one if there were several.
         error: the ``error`` of the last synthetic assistant message.
-        rejected: the last ``rate_limit_event`` that refused, its ``rate_limit_info``.
+        rejected: the last ``rate_limit_event`` that refused, its ``rate_limit_info``; None once a model answered again.
+        answered: the last assistant message came from a model.
         session_id: of the session that ran.
         missing_servers: required MCP servers that did not connect (SURF-7).
         usage: of the last assistant message: what the context holds.
@@ -60,6 +71,7 @@ class RunFacts:
     result: Mapping[str, Any] | None = None
     error: str | None = None
     rejected: Mapping[str, Any] | None = None
+    answered: bool = False
     session_id: str | None = None
     missing_servers: tuple[str, ...] = ()
     usage: Mapping[str, Any] = attrs.field(factory=dict)
@@ -80,29 +92,34 @@ class RunFacts:
             case "assistant":
                 return self._with_assistant(line.data)
             case "rate_limit_event":
-                info = _mapping(line.data.get("rate_limit_info"))
-                return attrs.evolve(self, rejected=info) if info.get("status") == "rejected" else self
+                return self._with_rate_limit(_mapping(line.data.get("rate_limit_info")))
             case "system" if line.subtype == "init":
                 return self._with_init(line.data, required)
             case _:
                 return self
 
+    def _with_rate_limit(self, info: Mapping[str, Any]) -> RunFacts:
+        refused = info.get("status") == "rejected" and info.get("isUsingOverage") is not True
+        return attrs.evolve(self, rejected=info if refused else None)
+
     def _with_init(self, data: Mapping[str, Any], required: frozenset[str]) -> RunFacts:
         servers = data.get("mcp_servers")
         entries = [_mapping(entry) for entry in servers] if isinstance(servers, list) else []
-        connected = {entry.get("name") for entry in entries if entry.get("status") == "connected"}
+        connected = [entry.get("name") for entry in entries if entry.get("status") == "connected"]
         session_id = data.get("session_id")
+        # It becomes an argument of the next command line, so nothing else than an id may pass (SEC-4).
+        known = isinstance(session_id, str) and _UUID.fullmatch(session_id)
         return attrs.evolve(
             self,
-            session_id=session_id if isinstance(session_id, str) else self.session_id,
-            missing_servers=tuple(sorted(required - connected)),
+            session_id=session_id if known else self.session_id,
+            missing_servers=tuple(sorted(name for name in required if name not in connected)),
         )
 
     def _with_assistant(self, data: Mapping[str, Any]) -> RunFacts:
         message = _mapping(data.get("message"))
         error = data.get("error")
-        if isinstance(error, str):
-            return attrs.evolve(self, error=error)
+        if isinstance(error, str) or message.get("model") == _SYNTHETIC:
+            return attrs.evolve(self, error=error if isinstance(error, str) else None, answered=False)
         calls = dict(self.tool_calls)
         content = message.get("content")
         for block in content if isinstance(content, list) else []:
@@ -110,13 +127,15 @@ class RunFacts:
             if _mapping(block).get("type") == "tool_use" and isinstance(name, str):
                 calls[name] = calls.get(name, 0) + 1
         usage = _mapping(message.get("usage"))
-        return attrs.evolve(self, error=None, usage=usage or self.usage, tool_calls=calls)
+        return attrs.evolve(self, error=None, rejected=None, answered=True, usage=usage or self.usage, tool_calls=calls)
 
 
 def is_final(line: StreamLine) -> bool:
     """Whether ``line`` is a run's result, and not one that says its session could not be resumed."""
+    if line.type != "result":
+        return False
     said = _errors(RunFacts(result=line.data))
-    return line.type == "result" and not _DUPLICATE.search(said) and not _MISSING.search(said)
+    return not _DUPLICATE.search(said) and not _MISSING.search(said)
 
 
 def session_trouble(facts: RunFacts) -> SessionTrouble | None:
@@ -137,13 +156,12 @@ def listed_sessions(facts: RunFacts) -> tuple[str, ...]:
 def classify(facts: RunFacts) -> RunReport:
     """Judge a run that is over."""
     outcome, detail = _judge(facts)
-    reset = None
-    if outcome is Outcome.RATE_LIMITED and facts.rejected is not None:
-        reset = facts.rejected.get("resetsAt")
+    limited = outcome is Outcome.RATE_LIMITED and facts.rejected is not None
     return RunReport(
         outcome=outcome,
-        detail=detail[:DETAIL_CHARACTERS],
-        reset_at=float(reset) if isinstance(reset, int | float) else None,
+        # What JSON calls a character may be half of one, which no file, log or prompt can hold.
+        detail=detail[:DETAIL_CHARACTERS].encode("utf-8", "backslashreplace").decode(),
+        reset_at=_instant((facts.rejected or {}).get("resetsAt")) if limited else None,
         exit_code=facts.exit_code,
         statistics=_statistics(facts),
     )
@@ -157,11 +175,19 @@ def _judge(facts: RunFacts) -> tuple[Outcome, str]:
     if facts.result is None:
         return _judge_without_result(facts)
     said = _said(facts)
-    if facts.result.get("is_error") is not True:
-        if facts.rejected is not None or (len(said) < DETAIL_CHARACTERS and _USAGE_LIMIT.search(said)):
-            return Outcome.RATE_LIMITED, said
-        return Outcome.DONE, ""
-    return _judge_error(facts, said)
+    # Only a success that is beyond doubt may ack what the turn popped (MSG-5).
+    if facts.result.get("subtype") != "success" or facts.result.get("is_error"):
+        return _judge_error(facts, said)
+    if facts.rejected is not None or _is_limit_in_success(facts, said):
+        return Outcome.RATE_LIMITED, said
+    return Outcome.DONE, ""
+
+
+def _is_limit_in_success(facts: RunFacts, said: str) -> bool:
+    # A model may well end with words about some limit; the CLI's own sentence stands alone and names the reset.
+    if len(said) >= DETAIL_CHARACTERS or not _USAGE_LIMIT.match(said.strip()):
+        return False
+    return not facts.answered or "resets" in said
 
 
 def _judge_error(facts: RunFacts, said: str) -> tuple[Outcome, str]:
@@ -171,6 +197,8 @@ def _judge_error(facts: RunFacts, said: str) -> tuple[Outcome, str]:
     reason = str(result.get("terminal_reason") or "")
     if reason == "prompt_too_long":
         return Outcome.PROMPT_TOO_LONG, said
+    if reason.startswith("aborted"):
+        return Outcome.INTERRUPTED, "the run was interrupted"
     if facts.error == "authentication_failed" or status in (401, 403):
         return Outcome.NEEDS_LOGIN, said
     if facts.error == "rate_limit" or status == 429 or facts.rejected is not None or _USAGE_LIMIT.search(said):
@@ -179,8 +207,6 @@ def _judge_error(facts: RunFacts, said: str) -> tuple[Outcome, str]:
         return Outcome.REFUSED, said or str(subtype)
     if facts.error == "server_error" or (isinstance(status, int) and status >= 500):
         return Outcome.OVERLOADED, said
-    if reason.startswith("aborted"):
-        return Outcome.INTERRUPTED, "the run was interrupted"
     return Outcome.FAILED, said or f"the runtime reported {subtype or 'an error'}"
 
 
@@ -214,6 +240,11 @@ def _statistics(facts: RunFacts) -> Mapping[str, Any]:
         "context_usage": dict(facts.usage),
         "tool_calls": dict(facts.tool_calls),
     }
+
+
+def _instant(value: object) -> float | None:
+    plausible = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < _YEAR_5000
+    return float(value) if plausible else None  # type: ignore[arg-type] # it is a number then
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

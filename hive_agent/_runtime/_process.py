@@ -16,12 +16,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
-import structlog
 import trio
+
+from hive_broker import get_logger
 
 __all__ = ["ChildProcess", "SpawnFailed", "open_child"]
 
-_log = structlog.get_logger("hive_agent.runtime")
+_log = get_logger("hive_agent.runtime")
 
 REAP_SECONDS = 10.0
 """A killed process is gone in milliseconds; one in uninterruptible sleep may take as long as its disk does."""
@@ -42,13 +43,13 @@ class ChildProcess:
         stderr: what it complains of.
     """
 
-    def __init__(self, popen: subprocess.Popen[bytes], *, stdin: int, stdout: int, stderr: int) -> None:
+    def __init__(self, popen: subprocess.Popen[bytes], *, pidfd: int, stdin: int, stdout: int, stderr: int) -> None:
         self.pid = popen.pid
         self.stdin = trio.lowlevel.FdStream(stdin)
         self.stdout = trio.lowlevel.FdStream(stdout)
         self.stderr = trio.lowlevel.FdStream(stderr)
         self._popen = popen
-        self._pidfd = os.pidfd_open(popen.pid)
+        self._pidfd = pidfd
 
     def signal_group(self, number: signal.Signals) -> None:
         """Signal the process and all it started that stayed in its group; nothing happens once it is reaped."""
@@ -99,10 +100,24 @@ async def open_child(command: Sequence[str], *, cwd: Path, env: Mapping[str, str
     try:
         yield child
     finally:
-        await child._leave()  # noqa: SLF001 - the block's own object
+        await child._leave()  # noqa: SLF001 - the block's own object; shielded and bounded there
 
 
 def _spawn(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> ChildProcess:
+    try:
+        return _spawn_or_raise(command, cwd, env)
+    except OSError as exc:
+        what = exc.strerror or str(exc)
+        about = f" ({os.fsdecode(exc.filename)!r})" if exc.filename is not None else ""
+        raise SpawnFailed(f"cannot start {command[0]!r}: {what}{about}") from exc
+    except ValueError as exc:
+        # A NUL or an unencodable character. The error's own words may quote an argument, so they stay in the cause.
+        raise SpawnFailed(
+            f"cannot start {command[0]!r}: an argument or variable cannot be passed to a program"
+        ) from exc
+
+
+def _spawn_or_raise(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> ChildProcess:
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
 
         def pipe(read: contextlib.ExitStack, write: contextlib.ExitStack) -> tuple[int, int]:
@@ -114,19 +129,22 @@ def _spawn(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> ChildPr
         stdin_theirs, stdin_ours = pipe(theirs, ours)
         stdout_ours, stdout_theirs = pipe(ours, theirs)
         stderr_ours, stderr_theirs = pipe(ours, theirs)
+        popen = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=dict(env),
+            stdin=stdin_theirs,
+            stdout=stdout_theirs,
+            stderr=stderr_theirs,
+            start_new_session=True,
+        )
         try:
-            popen = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=dict(env),
-                stdin=stdin_theirs,
-                stdout=stdout_theirs,
-                stderr=stderr_theirs,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as exc:
-            what = getattr(exc, "strerror", None) or str(exc)
-            raise SpawnFailed(f"cannot start {command[0]!r}: {what}") from exc
-        child = ChildProcess(popen, stdin=stdin_ours, stdout=stdout_ours, stderr=stderr_ours)
+            pidfd = os.pidfd_open(popen.pid)
+        except OSError:
+            # It runs and cannot be watched (no descriptor left): it must not live on unwatched.
+            popen.kill()
+            popen.wait()
+            raise
+        child = ChildProcess(popen, pidfd=pidfd, stdin=stdin_ours, stdout=stdout_ours, stderr=stderr_ours)
         ours.pop_all()
         return child

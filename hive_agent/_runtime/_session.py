@@ -42,7 +42,7 @@ class SessionFile:
         """Give the session made under ``title``; None when there is none, or the file cannot be understood."""
         try:
             kept = json.loads(self._path.read_bytes())
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             # Without it a turn asks the CLI for the title, which is what it would do anyway.
             return None
         match kept:
@@ -53,9 +53,7 @@ class SessionFile:
 
     def write(self, session: Session) -> None:
         """Remember a session; a crash leaves the old file or the new one."""
-        fresh = self._path.with_suffix(".new")
-        fresh.write_text(json.dumps(attrs.asdict(session)))
-        fresh.replace(self._path)
+        write_private(self._path, json.dumps(attrs.asdict(session)))
 
     def forget(self) -> None:
         """Remember none: the next turn makes a new one."""
@@ -63,10 +61,14 @@ class SessionFile:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only we can read, from its first instant on, whole or not at all."""
+    """Write a file that only we can read, from its first instant on, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written; the old one stays.
+    """
     fresh = path.with_name(path.name + ".new")
     fresh.unlink(missing_ok=True)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
         file.write(text)
     fresh.replace(path)

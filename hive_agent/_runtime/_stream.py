@@ -6,6 +6,7 @@ Owns the framing of stream-json. Knows no process and no event loop: bytes go in
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -15,6 +16,9 @@ __all__ = ["LINE_LIMIT_BYTES", "Garbage", "LineFramer", "Oversized", "StreamLine
 
 LINE_LIMIT_BYTES = 1024 * 1024
 """REL-4: a longer line is counted and dropped, never kept."""
+
+DEPTH_LIMIT = 64
+"""REL-4: a more deeply nested line is not read: whoever writes or shows it later would run out of stack."""
 
 _GARBAGE_SHOWN = 200
 
@@ -40,7 +44,7 @@ class StreamLine:
 
 @attrs.frozen
 class Garbage:
-    """A line that is not a JSON object: its beginning, for the event log."""
+    """A line that is not a JSON object within the limits: its beginning, for the event log."""
 
     text: str
 
@@ -99,9 +103,31 @@ class LineFramer:
 
 def _read(line: bytes) -> StreamLine | Garbage:
     try:
-        value = json.loads(line)
+        value = json.loads(line.decode(), parse_constant=_finite, parse_float=_finite)
     except (ValueError, RecursionError):
         value = None
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not _too_deep(value):
         return StreamLine(value)
     return Garbage(line[:_GARBAGE_SHOWN].decode("utf-8", "backslashreplace").strip())
+
+
+def _finite(text: str) -> float:
+    """Read a number. What Python calls NaN or infinite is not JSON, and no browser would read it back."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number must be finite")
+    return number
+
+
+def _too_deep(value: object) -> bool:
+    level = [value]
+    for _ in range(DEPTH_LIMIT):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: object) -> list[object]:
+    members = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [member for member in members if isinstance(member, dict | list)]
