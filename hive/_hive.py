@@ -13,12 +13,12 @@ from functools import partial
 from typing import final
 
 import attrs
-import structlog
 import trio
 from tricycle import open_service_nursery
 
 import hive_agent
 import hive_broker
+from hive_broker import get_logger
 
 from ._config import HiveConfig
 from ._errors import HiveUnavailable, RequestRefused
@@ -38,7 +38,7 @@ from ._supervisor import Member, MemberState, Supervisor, open_supervisor
 
 __all__ = ["AgentHappened", "Hive", "HiveEvent", "open_hive"]
 
-_log = structlog.get_logger("hive")
+_log = get_logger("hive")
 
 WATCH_BUFFER = 4096
 """Happenings a watcher may be behind before its channel ends."""
@@ -268,7 +268,7 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
     When the block is entered, every agent waits for mail and every door answers. When it is left, by its end, an error
     or a cancellation of a surrounding scope, the doors close, running turns may end within their grace, and the broker
     closes last (STOP-2, STOP-3); ``Hive.hasten`` cuts that short. No signal handler is installed, nothing global is
-    changed, nothing is logged but through structlog's current configuration.
+    changed, log lines go to the standard library's loggers ``hive`` and ``hive_agent``.
 
     Args:
         config: the hive.

@@ -16,6 +16,10 @@ from ._paths import HivePaths
 __all__ = ["AgentAddresses", "StateFile", "published"]
 
 
+def _plain(mapping: Mapping[str, str]) -> Mapping[str, str]:
+    return dict(mapping)
+
+
 @attrs.frozen(kw_only=True)
 class AgentAddresses:
     """Where one agent answers.
@@ -29,7 +33,7 @@ class AgentAddresses:
         state_dir: the agent's own folder.
     """
 
-    mcp: Mapping[str, str] = attrs.field(converter=dict)
+    mcp: Mapping[str, str] = attrs.field(converter=_plain)
     mcp_token_file: str
     state_dir: str
     todo_sock: str | None = None

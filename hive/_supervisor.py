@@ -14,12 +14,12 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import final
 
-import structlog
 import trio
 from tricycle import open_service_nursery
 
 import hive_agent
 import hive_broker
+from hive_broker import get_logger
 
 from ._config import AgentSettings, HiveConfig
 from ._restart import next_delay
@@ -27,7 +27,7 @@ from ._tokens import agent_token
 
 __all__ = ["Member", "MemberState", "Supervisor", "open_supervisor"]
 
-_log = structlog.get_logger("hive.supervisor")
+_log = get_logger("hive.supervisor")
 
 CRASH_TAIL_CHARACTERS = 2000
 """How much of a traceback the manager is shown (SYS-1)."""

@@ -12,7 +12,6 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import attrs
-import structlog
 import trio
 from rich.console import Console
 from rich.text import Text
@@ -103,7 +102,7 @@ async def up(config: HiveConfig, screen: Screen, *, opening: Callable[[Hive], Aw
                         screen.say(f"warning: {warning}", style="yellow")
                     screen.say(_greeting(config))
                     # Outside the hive's own tree, so that its last happenings are told too.
-                    await nursery.start(_tell, hive, screen)  # noqa: ASYNC111 - on purpose
+                    await nursery.start(_tell, hive, screen)
                     if opening is not None:
                         await opening(hive)
                     await hive.wait_shutdown()
@@ -155,16 +154,13 @@ def _as_json(event: HiveEvent) -> dict[str, object]:
 
 
 def set_up_logging(*, verbose: bool) -> None:
-    """Send structlog and the standard library's warnings to stderr, readable by people."""
-    level = logging.INFO if verbose else logging.WARNING
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False),
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty()),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    """Show log lines on stderr, readable by people: what is wrong, or with ``verbose`` all that is done."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        stream=sys.stderr,
+        format="%(asctime)s  %(levelname)s: %(message)s",
+        datefmt="%H:%M:%S",
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s [%(levelname)s] %(message)s")
+    for stranger in ("mcp", "hypercorn"):
+        # Their information is about each request; ours says the same once.
+        logging.getLogger(stranger).setLevel(logging.WARNING)

@@ -6,14 +6,15 @@ Owns the composition and the order of its ending; the same code runs inline in a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import final
 
 import attrs
-import structlog
 import trio
 from tricycle import open_service_nursery
+
+from hive_broker import get_logger
 
 from ._config import AgentConfig
 from ._events import AgentEvent, EventKind, EventLog
@@ -74,6 +75,7 @@ class Agent:
         events: its log.
         loop: its turns.
         urls: where its tool servers answer, by name.
+        unshown: rows a turn popped and its model was not shown anything of; known to where its tools are mounted.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Agent:
         self._status = StatusFile(config.state_dir)
         self._token = token
         self.urls: Mapping[str, str] = {}
+        self.unshown: Callable[[int], Collection[int]] = lambda _: ()
         self.events = EventLog(config.harness_dir / "events.sqlite", clock=clock, observe=observe)
         self.loop = TurnLoop(
             config,
@@ -101,6 +104,7 @@ class Agent:
             clock=clock,
             request=self._request,
             notify=notify,
+            unshown=lambda turn_id: self.unshown(turn_id),
         )
 
     @property
@@ -198,7 +202,7 @@ async def run_agent(
     chosen = runtime if runtime is not None else ClaudeRuntime(config)
     orphans = await chosen.end_orphans()
     agent = Agent(config, mailbox=mailbox, runtime=chosen, clock=clock, notify=notify, observe=observe, token=token)
-    log = structlog.get_logger("hive_agent").bind(agent=config.name)
+    log = get_logger("hive_agent").bind(agent=config.name)
     try:
         if orphans:
             log.warning("ended what an earlier life left running", pids=orphans)
@@ -206,13 +210,14 @@ async def run_agent(
             agent.events.append(EventKind.NOTE, {"text": text, "pids": orphans})
         with listener.mount(agent, token=token) as mount:
             agent.urls = mount.urls
+            agent.unshown = mount.unshown
             async with open_service_nursery() as nursery:
                 await nursery.start(agent.loop.run)
                 try:
                     task_status.started(agent)
                     await agent.loop.wait_stopped()
                 finally:
-                    await _leave(agent, config.grace_seconds)  # noqa: ASYNC102 - shielded and bounded there
+                    await _leave(agent, config.grace_seconds)
                     nursery.cancel_scope.cancel()
     finally:
         agent.events.close()
@@ -223,7 +228,7 @@ async def _leave(agent: Agent, grace_seconds: float) -> None:
     with trio.move_on_after(grace_seconds + STOP_RESERVE_SECONDS, shield=True) as scope:
         await agent.loop.wait_stopped()
     if scope.cancelled_caught:
-        structlog.get_logger("hive_agent").error("the agent did not leave in time and was cut off", agent=agent.name)
+        get_logger("hive_agent").error("the agent did not leave in time and was cut off", agent=agent.name)
 
 
 def _read_role(path: Path) -> str | None:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, final
 
 import attrs
-import structlog
 import trio
 
-from hive_broker import BrokerError, BrokerUnavailable, InboxSummary, TurnLease
+from hive_broker import BrokerError, BrokerUnavailable, InboxSummary, TurnLease, get_logger
 
 from . import _turn as turn
 from ._config import AgentConfig
@@ -61,6 +60,7 @@ class TurnLoop:
         clock: the hour.
         request: makes the run of a turn from its prompt and the turn's id.
         notify: told once when the agent parks.
+        unshown: gives the ids of rows that a turn popped and its model was not shown anything of.
 
     Attributes:
         turns: how many have ended since it was made.
@@ -77,6 +77,7 @@ class TurnLoop:
         clock: WallClock,
         request: Callable[[str, int], RunRequest],
         notify: Callable[[AgentNotice], object],
+        unshown: Callable[[int], Collection[int]] = lambda _: (),
     ) -> None:
         self._config = config
         self._mailbox = mailbox
@@ -85,6 +86,7 @@ class TurnLoop:
         self._clock = clock
         self._request = request
         self._notify = notify
+        self._unshown = unshown
         self._machine = turn.Machine(rate_limit_sleep_seconds=config.rate_limit_sleep_seconds)
         self._inlet, self._outlet = trio.open_memory_channel[turn.Event](64)
         self._clocks = _Watchdogs(
@@ -109,7 +111,7 @@ class TurnLoop:
         self._lost_turn: str | None = None
         self.turns = 0
         self.last_outcome: turn.Outcome | None = None
-        self._log = structlog.get_logger("hive_agent.turns").bind(agent=config.name)
+        self._log = get_logger("hive_agent.turns").bind(agent=config.name)
 
     @property
     def machine(self) -> turn.Machine:
@@ -175,7 +177,7 @@ class TurnLoop:
                     self._handle(await self._outlet.receive(), nursery)
                 nursery.cancel_scope.cancel()
         finally:
-            await self._give_back()  # noqa: ASYNC102 - shielded and bounded there
+            await self._give_back()
             self._stopped.set()
 
     # --- the machine
@@ -309,7 +311,12 @@ class TurnLoop:
         record = {"outcome": effect.outcome.value, "detail": report.detail, "exit_code": report.exit_code}
         ignored = False
         if (lease := self._lease) is not None:
-            popped = await self._close(lease, acked=effect.acked, record={**record, **report.statistics})
+            acked = effect.acked
+            if acked and (unshown := self._unshown(lease.id)):
+                # An answer was lost on its way: nobody has read these, so they must come again (MSG-5).
+                self._note(f"the turn ended well, but its model never saw {len(unshown)} message(s) it had asked for")
+                acked = False
+            popped = await self._close(lease, acked=acked, record={**record, **report.statistics})
             self._lease = None
             ignored = ended_well and not popped and await self._has_unread()
             self._events.append(EventKind.TURN_END, {**record, "statistics": report.statistics}, turn_id=lease.id)

@@ -24,6 +24,7 @@ from ._flow import (
     MessagesPopped,
     MessagesReturned,
 )
+from ._log import get_logger
 from ._mailbox import BrokerMailbox
 from ._types import (
     MAX_BODY_BYTES,
@@ -78,6 +79,7 @@ __all__ = [
     "TurnLease",
     "TurnOver",
     "WallClock",
+    "get_logger",
     "is_agent_name",
     "open_broker",
 ]

@@ -11,11 +11,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import final
 
-import structlog
 import trio
 
 import hive_broker
 from hive._errors import RequestRefused
+from hive_broker import get_logger
 
 from ._control import AgentStatusStream, HiveControl
 from ._dispatch import carry_out
@@ -32,7 +32,7 @@ _WRITE_SECONDS = 5.0  # clients give up after 5 s; one that does not read for so
 
 _FULL = f"all {_MAX_CONNECTIONS} connections are taken; close one and try again"
 
-_log = structlog.get_logger(__name__)
+_log = get_logger(__name__)
 
 
 async def serve_host_socket(

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
-import structlog
 import trio
 
 from hive_agent._errors import ToolRefused
 from hive_agent._ports import ToolServices
+from hive_broker import get_logger
 
 from ._clamp import clamp
 from ._popped import PoppedRows
@@ -24,7 +24,7 @@ from ._tool import Tool, ToolCall
 
 __all__ = ["Caller", "Outcome", "ToolResult", "run_tool"]
 
-_log = structlog.get_logger("hive_agent.mcp")
+_log = get_logger("hive_agent.mcp")
 
 _LOGGED_CHARACTERS = 200
 """Of any text in the log: enough to recognise a message, too little to leak one (SEC-5)."""

@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from math import inf
 from typing import Any, final
 
-import structlog
 import trio
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
@@ -22,9 +21,11 @@ from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
 from typing_extensions import override
 
+from hive_broker import get_logger
+
 __all__ = ["MAX_CONNECTIONS", "WRITE_SECONDS", "serve_http"]
 
-_log = structlog.get_logger("hive_agent.mcp")
+_log = get_logger("hive_agent.mcp")
 
 MAX_CONNECTIONS = 512
 """Of one listener: a thinking CLI holds two or three, and a process has 1,024 descriptors by default."""

@@ -12,13 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, final
 
-import structlog
 import trio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from hive_agent._errors import AgentMisuse, ListenerUnavailable
 from hive_agent._ports import ToolServices
-from hive_broker import is_agent_name
+from hive_broker import get_logger, is_agent_name
 
 from ._http import serve_http
 from ._identity import MAX_BODY_BYTES, Gate, Receive, Scope, Send, refuse, same_token
@@ -30,7 +29,7 @@ from ._tool import Tool
 
 __all__ = ["Listener", "Mount", "open_listener"]
 
-_log = structlog.get_logger("hive_agent.mcp")
+_log = get_logger("hive_agent.mcp")
 
 SERVERS: Mapping[str, tuple[Tool[Any], ...]] = {"hyperhive": (SEND, RECV, ACK_UNTIL, SET_STATUS)}
 """The servers every agent has, and their tools."""

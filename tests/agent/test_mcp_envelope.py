@@ -2,8 +2,8 @@
 
 import attrs
 import pytest
-import structlog
 import trio
+from logs import captured_logs
 from mcp_support import Services, Stuck, make_desk
 
 from hive_agent._mcp._envelope import Caller, run_tool
@@ -30,7 +30,7 @@ async def run(tool, **arguments):
 async def test_every_call_is_logged_before_and_after():
     """ENV-1: name, caller, duration, outcome."""
     desk = make_desk()
-    with structlog.testing.capture_logs() as lines:
+    with captured_logs() as lines:
         await desk.call("send", to="otto", body="hello")
     called, answered = lines
     assert called == {
@@ -55,7 +55,7 @@ async def test_bodies_are_shortened_and_nothing_in_the_log_is_deep_or_unprintabl
     """ENV-1, REL-4: a log that cannot be written would fail the call."""
     desk = make_desk()
     many = {f"extra{number}": number for number in range(1000)}
-    with structlog.testing.capture_logs() as lines:
+    with captured_logs() as lines:
         await desk.result("send", to=[[["x"]]], body="s" * 10_000, half="\ud800", huge=10**5000, deep={"a": 1}, **many)
     called = lines[0]["arguments"]
     assert len(called) == 20
@@ -68,7 +68,7 @@ async def test_bodies_are_shortened_and_nothing_in_the_log_is_deep_or_unprintabl
 async def test_unknown_arguments_are_named_in_the_log():
     """ENV-1: a model that invents arguments is worth knowing about."""
     desk = make_desk()
-    with structlog.testing.capture_logs() as lines:
+    with captured_logs() as lines:
         await desk.call("recv", wait=True)
     assert [line["names"] for line in lines if line["event"] == "unknown arguments ignored"] == [["wait"]]
 
@@ -81,10 +81,10 @@ async def test_a_fault_of_ours_gives_an_id_that_finds_the_traceback(error):
         await trio.lowlevel.checkpoint()
         raise error
 
-    with structlog.testing.capture_logs() as lines:
+    with captured_logs() as lines:
         result = await run(make_tool(broken))
     (failure,) = [line for line in lines if line["event"] == "tool failed"]
-    assert failure["exc_info"] is True
+    assert failure["exc_info"][1] is error
     assert result.text.endswith(f"tell the operator id {failure['error_id']}.")
     assert "secret" not in result.text
     assert [line["outcome"] for line in lines if "outcome" in line] == ["bug"]
@@ -94,7 +94,7 @@ async def test_a_cancelled_call_is_logged_and_stays_cancelled():
     """ENV-1: the client left; nobody swallows that."""
     desk = make_desk()
     desk.services.mailbox = stuck = Stuck()
-    with structlog.testing.capture_logs() as lines, trio.fail_after(5):
+    with captured_logs() as lines, trio.fail_after(5):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(desk.result, "recv")
             await stuck.reached.wait()

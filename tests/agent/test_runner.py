@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -37,7 +37,13 @@ class World:
     async def write(self, body: str = "hello") -> int:
         return (await self.post.mailbox("iris").send(to="ruth", body=body)).id
 
-    def loop(self, runtime: MemoryRuntime, *, mailbox: object | None = None) -> TurnLoop:
+    def loop(
+        self,
+        runtime: MemoryRuntime,
+        *,
+        mailbox: object | None = None,
+        unshown: Callable[[int], Collection[int]] = lambda _: (),
+    ) -> TurnLoop:
         def request(prompt: str, turn_id: int) -> RunRequest:
             server = McpServer(url="http://127.0.0.1:1/", headers={"Hive-Turn": str(turn_id)})
             return RunRequest(prompt=prompt, system_prompt="", mcp_servers={"hyperhive": server})
@@ -50,6 +56,7 @@ class World:
             clock=trio.current_time,
             request=request,
             notify=self.notices.append,
+            unshown=unshown,
         )
 
     @asynccontextmanager
@@ -425,6 +432,21 @@ async def test_a_mailbox_that_is_away_is_waited_for(world: World, autojump_clock
         await trio.sleep(400)
         await idle(loop)
         assert len(runtime.turns) == 1
+
+
+async def test_mail_whose_answer_was_lost_comes_again_although_the_turn_ended_well(
+    world: World, autojump_clock: object
+) -> None:
+    """MSG-5: popped by a call that got no answer is not read."""
+    lost = [{1}, set()]
+    runtime = MemoryRuntime(reader(world))
+    await world.write()
+    async with world.running(runtime, unshown=lambda _: lost.pop(0)) as loop:
+        await trio.sleep(1)
+        await idle(loop)
+        assert len(runtime.turns) == 2
+        assert "read in an earlier turn" in runtime.turns[1].request.prompt
+        assert (await world.ruth.summary()).unread == 0
 
 
 async def test_closing_a_turn_that_popped_nothing_is_seen_and_slows_the_wakes(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 import trio
 import trio.testing
 from fake_hive import FakeHive, Served
+from logs import captured_logs
 
 from hive._errors import SocketPathTooLong, SocketUnusable
 from hive._hostsock import AgentStatusRow, serve_host_socket
@@ -135,7 +135,7 @@ async def test_a_bug_costs_one_answer_and_is_found_in_the_log(served: Served):
 
     served.hive.list_agents = broken  # type: ignore[method-assign]  # the bug at hand
     async with connected(served.path) as peer:
-        with structlog.testing.capture_logs() as logs:
+        with captured_logs() as logs:
             answer = await peer.ask('{"cmd":"list"}')
         assert "secret" not in answer["error"]
         assert logs[0]["error_id"] in answer["error"]
