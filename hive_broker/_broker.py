@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
+from types import TracebackType
 from typing import final
 
 import outcome
@@ -186,24 +187,41 @@ async def open_broker(
         async with open_database(ownership) as database:
             await _end_previous_life(database, now=clock(), max_deliveries=max_deliveries)
             engine = Engine(database, clock=clock, lease_seconds=lease_seconds, max_deliveries=max_deliveries)
-            left: BaseException | None = None
+            body = _SetAside()
             # Shielded once the body is left: what remains is the commit that is running.
             with trio.CancelScope() as closing:
                 async with tricycle.open_service_nursery() as nursery:
                     nursery.start_soon(engine.run)
-                    try:
+                    with body:
                         yield Broker(engine)
-                    except BaseException as exc:  # noqa: BLE001 -- raised again below, not as a member of a group
-                        left = exc
-                    finally:
-                        closing.shield = True
-                        engine.close()
-                        nursery.cancel_scope.cancel()
-            if left is not None:
-                try:
-                    raise left
-                finally:
-                    del left  # its traceback holds this frame
+                    closing.shield = True
+                    engine.close()
+                    nursery.cancel_scope.cancel()
+            body.raise_again()
+
+
+@final
+class _SetAside:
+    """Takes what a block raised, cancellation too, to raise it again where no nursery puts it into a group."""
+
+    def __init__(self) -> None:
+        self._raised: BaseException | None = None
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> bool:
+        self._raised = raised
+        return True
+
+    def raise_again(self) -> None:
+        raised, self._raised = self._raised, None
+        if raised is None:
+            return
+        try:
+            raise raised
+        finally:
+            del raised  # its traceback holds this frame
 
 
 async def _end_previous_life(database: Database, *, now: float, max_deliveries: int) -> None:

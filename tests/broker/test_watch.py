@@ -1,5 +1,7 @@
 """What a watcher sees: everything, after its commit and in its order, or a channel that ends."""
 
+from contextlib import ExitStack
+
 import attrs
 import pytest
 import trio
@@ -124,16 +126,9 @@ async def test_a_watcher_that_left_is_forgotten(broker):
 
 async def test_a_channel_ends_when_the_broker_closes(path):
     """STOP-3: after what it holds."""
-    seen = []
-
-    async def read_all(broker, task_status):
-        with broker.watch() as events:
-            task_status.started()
-            seen.extend([event async for event in events])
-
-    with trio.fail_after(5):
-        async with trio.open_nursery() as nursery, open_broker(path, owner="test") as broker:
+    with trio.fail_after(5), ExitStack() as watching:
+        async with open_broker(path, owner="test") as broker:
             await broker.set_agents(["iris"])
-            await nursery.start(read_all, broker)
-            await broker.mailbox("iris").send(to="iris", body="x")
-    assert len(seen) == 1
+            events = watching.enter_context(broker.watch())
+            sent = await broker.mailbox("iris").send(to="iris", body="x")
+        assert [event.message.id async for event in events] == [sent.id]
