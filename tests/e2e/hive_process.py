@@ -15,6 +15,7 @@ from typing import Any
 
 import psutil
 import trio
+from waiting import eventually
 
 BIN = Path(sys.executable).parent
 START_SECONDS = 30
@@ -42,16 +43,15 @@ class HiveProcess:
 
     async def wait_up(self) -> None:
         """Return once ``run/hive.json`` of this very process is there."""
-        with trio.fail_after(START_SECONDS):
-            while True:
-                if self.process.poll() is not None:
-                    raise AssertionError(f"the hive ended with {self.process.returncode}:\n{self.output}")
-                try:
-                    if self.addresses["pid"] == self.pid:
-                        return
-                except (FileNotFoundError, ValueError):
-                    pass
-                await trio.sleep(0.02)
+        await eventually(self._is_up, seconds=START_SECONDS)
+
+    def _is_up(self) -> bool:
+        if self.process.poll() is not None:
+            raise AssertionError(f"the hive ended with {self.process.returncode}:\n{self.output}")
+        try:
+            return self.addresses["pid"] == self.pid
+        except (FileNotFoundError, ValueError):
+            return False
 
     async def wait_exit(self, seconds: float) -> int:
         with trio.fail_after(seconds):
@@ -134,10 +134,3 @@ def rows(state_dir: Path) -> list[dict[str, Any]]:
         return [dict(row) for row in connection.execute("SELECT * FROM messages ORDER BY id")]
     finally:
         connection.close()
-
-
-async def eventually(condition: Any, *, seconds: float = 10.0) -> None:
-    """Wait until ``condition()`` holds: the hive is another process, so there is no event to wait for."""
-    with trio.fail_after(seconds):
-        while not condition():
-            await trio.sleep(0.02)

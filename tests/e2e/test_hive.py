@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import stat
@@ -13,7 +12,8 @@ import httpx2
 import psutil
 import pytest
 import trio
-from e2e.hive_process import claude_processes, environment, eventually, hive_up, hivectl, rows
+from e2e.hive_process import claude_processes, environment, hive_up, hivectl, rows
+from waiting import eventually
 
 from hive_agent.testing import ScriptedModel, call, open_scripted_model, say, stall
 
@@ -178,9 +178,11 @@ async def test_without_credentials_the_agent_parks_and_the_hive_stays(tmp_path: 
     state_dir = tmp_path / "hive-state"
     async with hive_up(cwd=tmp_path, state_dir=state_dir) as hive:
         await hivectl("send", "ruth", "hello", state_dir=state_dir)
-        with trio.fail_after(15):
-            while not (await hivectl("inbox", state_dir=state_dir))["messages"]:
-                await trio.sleep(0.1)
+
+        async def told() -> bool:
+            return bool((await hivectl("inbox", state_dir=state_dir))["messages"])
+
+        await eventually(told, seconds=15)
         (notice,) = (await hivectl("inbox", state_dir=state_dir))["messages"]
         assert notice["sender"] == "system"
         assert "ANTHROPIC_API_KEY" in notice["body"]
@@ -215,10 +217,13 @@ async def test_a_broken_cli_costs_a_turn_and_not_the_hive(
         await hivectl("send", "ruth", "hello", state_dir=state_dir)
 
         agent: dict[str, object] = {}
-        with trio.fail_after(20):
-            while not agent.get("last_outcome"):
-                (agent,) = (await hivectl("status", state_dir=state_dir))["agents"]
-                await trio.sleep(0.1)
+
+        async def ended() -> object:
+            (now,) = (await hivectl("status", state_dir=state_dir))["agents"]
+            agent.update(now)
+            return agent.get("last_outcome")
+
+        await eventually(ended, seconds=20)
         assert agent["last_outcome"] == outcome
         assert words in str(agent["note"])
         assert agent["unread"] == 1
@@ -232,7 +237,10 @@ async def test_a_broken_cli_costs_a_turn_and_not_the_hive(
     [
         ("[agents.ruth]\nmodle = 'x'\n", ["modle", "model"]),
         ("[agents.ruth\n", ["hive.toml", "line 1"]),
-        ("[runtime]\ncommand = '/nowhere/claude'\n[agents.ruth]\n", ["/nowhere/claude", "hyperhive[claude]", "command"]),
+        (
+            "[runtime]\ncommand = '/nowhere/claude'\n[agents.ruth]\n",
+            ["/nowhere/claude", "hyperhive[claude]", "command"],
+        ),
     ],
     ids=["unknown key", "damaged file", "no such CLI"],
 )
@@ -267,7 +275,7 @@ async def test_the_tools_url_and_token_are_the_same_after_a_restart(tmp_path: Pa
         async with hive_up(cwd=tmp_path, state_dir=state_dir) as hive:
             agent = hive.addresses["agents"]["ruth"]
             seen.append((agent["mcp"], Path(agent["mcp_token_file"]).read_text()))
-            assert stat.S_IMODE(os.stat(agent["mcp_token_file"]).st_mode) == 0o600
+            assert stat.S_IMODE(Path(agent["mcp_token_file"]).stat().st_mode) == 0o600
             assert stat.S_IMODE((state_dir / "run" / "hive.json").stat().st_mode) == 0o600
             hive.process.send_signal(signal.SIGTERM)
             assert await hive.wait_exit(5) == 0
