@@ -102,7 +102,7 @@ async def up(config: HiveConfig, screen: Screen, *, opening: Callable[[Hive], Aw
                         screen.say(f"warning: {warning}", style="yellow")
                     screen.say(_greeting(config))
                     # Outside the hive's own tree, so that its last happenings are told too.
-                    await nursery.start(_tell, hive, screen)
+                    await nursery.start(_tell, hive, screen)  # noqa: ASYNC111 - on purpose
                     if opening is not None:
                         await opening(hive)
                     await hive.wait_shutdown()

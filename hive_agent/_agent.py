@@ -217,7 +217,7 @@ async def run_agent(
                     task_status.started(agent)
                     await agent.loop.wait_stopped()
                 finally:
-                    await _leave(agent, config.grace_seconds)
+                    await _leave(agent, config.grace_seconds)  # noqa: ASYNC102 - shielded and bounded there
                     nursery.cancel_scope.cancel()
     finally:
         agent.events.close()

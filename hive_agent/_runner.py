@@ -177,7 +177,7 @@ class TurnLoop:
                     self._handle(await self._outlet.receive(), nursery)
                 nursery.cancel_scope.cancel()
         finally:
-            await self._give_back()
+            await self._give_back()  # noqa: ASYNC102 - shielded and bounded there
             self._stopped.set()
 
     # --- the machine

@@ -100,7 +100,7 @@ async def open_child(command: Sequence[str], *, cwd: Path, env: Mapping[str, str
     try:
         yield child
     finally:
-        await child._leave()  # noqa: SLF001 - the block's own object; shielded and bounded there
+        await child._leave()  # noqa: ASYNC102, SLF001 - the block's own object; shielded and bounded there
 
 
 def _spawn(command: Sequence[str], cwd: Path, env: Mapping[str, str]) -> ChildProcess:

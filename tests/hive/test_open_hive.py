@@ -269,8 +269,9 @@ async def test_kill_9_of_the_harness_process_leaves_an_orphan_that_the_next_life
         await wait_thinking(config)
         (orphan,) = marked(config)
     finally:
-        first.send_signal(signal.SIGKILL)
-        await first.wait()
+        with trio.CancelScope(shield=True):
+            first.send_signal(signal.SIGKILL)
+            await first.wait()
     assert orphan.is_running()
     async with open_hive(config) as hive:
         await wait_thinking(config)
