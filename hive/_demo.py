@@ -14,12 +14,13 @@ from pathlib import Path
 import attrs
 import trio
 
+import hive_agent
 import hive_broker
 from hive_agent.testing import ModelRequest, Reply, ScriptedModel, call, open_scripted_model, say
 
 from ._config import AgentSettings, HiveConfig, RuntimeConfig
-from ._hive import Hive
-from ._up import Screen, set_up_logging, up
+from ._hive import AgentHappened, Hive
+from ._up import Screen, hivectl_for, set_up_logging, up
 
 __all__ = ["OPENING", "demo_config", "demo_model", "run_demo"]
 
@@ -97,9 +98,9 @@ async def _demo(state_dir: Path, screen: Screen) -> None:
 async def _open(screen: Screen, hive: Hive) -> None:
     operator = hive.broker.mailbox(hive_broker.OPERATOR)
     reported = False
-    with hive.broker.watch() as flow:
+    with hive.watch() as happenings:
         sent = await operator.send(to="ruth", body=OPENING)
-        async for event in flow:
+        async for event in happenings:
             match event:
                 case hive_broker.MessageSent(message=message) if (
                     message.recipient == hive_broker.OPERATOR and message.thread_id == sent.id
@@ -107,16 +108,20 @@ async def _open(screen: Screen, hive: Hive) -> None:
                     # It is on the screen, so the operator has read it.
                     await operator.ack_until(message.id)
                     reported = True
-                case hive_broker.MessagesAcked(agent="ruth") if reported:
+                case AgentHappened(agent="ruth", event=happened) if (
+                    reported and happened.kind is hive_agent.EventKind.TURN_END
+                ):
                     break
                 case _:
                     pass
-    state = hive.config.state_dir
+    # The same event has woken the teller of the story: it speaks first.
+    await trio.lowlevel.checkpoint()
+    hivectl = hivectl_for(hive.config.state_dir)
     screen.say(
         "\nthat is the whole round: asked, passed on, answered, reported, and every message handled. Try\n"
-        f"  hivectl --state {state} send ruth 'Another one, please.'\n"
-        f"  hivectl --state {state} status\n"
-        f"  hivectl --state {state} inbox\n"
+        f"  {hivectl} send ruth 'Another one, please.'\n"
+        f"  {hivectl} status\n"
+        f"  {hivectl} inbox\n"
         "or press Ctrl-C to stop.\n"
     )
 

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import attrs
 import trio
@@ -21,7 +24,7 @@ from ._hive import AgentHappened, Hive, HiveEvent, open_hive
 from ._one_error import one_error
 from ._story import Line, Story
 
-__all__ = ["Screen", "run_up", "up"]
+__all__ = ["Screen", "hivectl_for", "run_up", "up"]
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -116,8 +119,17 @@ def _greeting(config: HiveConfig) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return (
         f"hive {config.name!r} is up: {shown}\n"
-        f"in another terminal: hivectl --state {config.state_dir} status | send | inbox | stop; here: Ctrl-C stops"
+        f"in another terminal: {hivectl_for(config.state_dir)} status | send | inbox | stop; here: Ctrl-C stops"
     )
+
+
+def hivectl_for(state_dir: Path) -> str:
+    """The words that begin a command to the hive in ``state_dir``, as typed where this process was started."""
+    beside = Path(sys.argv[0]).with_name("hivectl")
+    program = "hivectl" if shutil.which("hivectl") or not beside.exists() else str(beside)
+    here = Path.cwd()
+    shown = state_dir.relative_to(here) if state_dir.is_relative_to(here) else state_dir
+    return f"{shlex.quote(program)} --state {shlex.quote(str(shown))}"
 
 
 async def _heed_signals(
