@@ -248,12 +248,12 @@ def _connect(path: Path, *, first_seq: int) -> apsw.Connection:
     try:
         path.chmod(0o600)
         connection.set_busy_timeout(BUSY_MILLISECONDS)
-        connection.pragma("journal_mode", "WAL")
-        connection.pragma("synchronous", "NORMAL")
-        connection.pragma("cache_size", -256)
         version = connection.pragma("user_version")
         if version > _SCHEMA_VERSION:
             raise apsw.SchemaChangeError(f"the event log was written by a newer hyperhive (schema {version})")
+        connection.pragma("journal_mode", "WAL")
+        connection.pragma("synchronous", "NORMAL")
+        connection.pragma("cache_size", -256)
         if version < _SCHEMA_VERSION:
             with connection:
                 connection.execute(_SCHEMA)
