@@ -86,7 +86,8 @@ class RuntimeMark:
         with contextlib.ExitStack() as stack:
             pidfds: list[int] = []
             for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
+                # Gone meanwhile, or no descriptor left to hold it by: then it is found again.
+                with contextlib.suppress(OSError):
                     pidfd = os.pidfd_open(pid)
                     stack.callback(os.close, pidfd)
                     # Only now is the pid pinned: look once more whose it is.

@@ -34,6 +34,7 @@ def start() -> Iterator[Start]:
         process = subprocess.Popen(
             ["/bin/sh", "-c", script],
             env={"PATH": os.environ["PATH"], **environment},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
@@ -56,7 +57,9 @@ def runs(pid: int) -> bool:
         return False
 
 
-QUIET = "echo ready; exec sleep 60"
+QUIET = "echo ready; read line"
+"""One process that waits: a second program in its place would have no environment for an instant."""
+
 STUBBORN = "trap '' INT TERM; echo ready; while :; do sleep 60 & wait; done"
 
 
@@ -74,7 +77,7 @@ async def test_a_process_of_an_earlier_life_is_found_and_ended(mark, start):
 async def test_it_is_asked_before_it_is_killed(mark, start, tmp_path):
     """TURN-4: a runtime that is interrupted leaves its session whole."""
     said = tmp_path / "said"
-    pid = start(f"trap 'echo asked > {said}; exit 0' INT; echo ready; sleep 60", **mark.environment)
+    pid = start(f"trap 'echo asked > {said}; exit 0' INT; echo ready; while :; do sleep 0.02; done", **mark.environment)
 
     with trio.fail_after(BOUND_SECONDS):
         assert pid in await mark.end_orphans()
@@ -128,9 +131,10 @@ async def test_what_was_ended_is_not_looked_for_again(mark, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 async def test_a_cancelled_search_is_done_again_at_the_next_start(mark, start):
     """TURN-4: the file stays until the last of them is gone."""
-    pid = start(QUIET, **mark.environment)
+    pid = start(STUBBORN, **mark.environment)
     with trio.CancelScope() as scope:
         scope.cancel()
         await mark.end_orphans()
