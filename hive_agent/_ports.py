@@ -70,7 +70,9 @@ class Mailbox(Protocol):
         """
         ...
 
-    async def close_turn(self, turn_id: int, *, acked: bool, record: Mapping[str, object]) -> TurnClosed:
+    async def close_turn(
+        self, turn_id: int, *, acked: bool, record: Mapping[str, object], blameless: bool = False
+    ) -> TurnClosed:
         """Close a turn: ack what it popped or give it back, in one transaction with its record (MSG-5, TURN-7).
 
         Closing a turn that is already closed changes nothing and answers with empty tuples.
@@ -79,6 +81,8 @@ class Mailbox(Protocol):
             turn_id: from ``open_turn``.
             acked: True when the turn ended well.
             record: JSON object with the turn's statistics, kept as it is.
+            blameless: the turn did not fail over what it popped (no login, a rate limit, a stop): the attempt brings
+                none of it nearer to being a dead letter (MSG-6).
         """
         ...
 

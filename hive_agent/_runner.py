@@ -308,7 +308,7 @@ class TurnLoop:
         self.turns += 1
         self.last_outcome = effect.outcome
         self._lost_turn = None if ended_well else f"{effect.outcome.value}: {report.detail}".rstrip(": ")
-        record = {"outcome": effect.outcome.value, "detail": report.detail, "exit_code": report.exit_code}
+        verdict = {"outcome": effect.outcome.value, "detail": report.detail, "exit_code": report.exit_code}
         ignored = False
         if (lease := self._lease) is not None:
             acked = effect.acked
@@ -316,19 +316,20 @@ class TurnLoop:
                 # An answer was lost on its way: nobody has read these, so they must come again (MSG-5).
                 self._note(f"the turn ended well, but its model never saw {len(unshown)} message(s) it had asked for")
                 acked = False
-            popped = await self._close(lease, acked=acked, record={**record, **report.statistics})
+            record = {**verdict, **report.statistics}
+            popped = await self._close(lease, acked=acked, blameless=effect.blameless, record=record)
             self._lease = None
             ignored = ended_well and not popped and await self._has_unread()
-            self._events.append(EventKind.TURN_END, {**record, "statistics": report.statistics}, turn_id=lease.id)
+            self._events.append(EventKind.TURN_END, {**verdict, "statistics": report.statistics}, turn_id=lease.id)
             self._events.prune()
-        self._log.info("turn ended", turn=lease.id if lease else None, **record)
+        self._log.info("turn ended", turn=lease.id if lease else None, **verdict)
         await self._post(turn.Closed(mail_ignored=ignored))
 
-    async def _close(self, lease: TurnLease, *, acked: bool, record: Mapping[str, Any]) -> bool:
+    async def _close(self, lease: TurnLease, *, acked: bool, blameless: bool, record: Mapping[str, Any]) -> bool:
         pause = 0.5
         while True:
             try:
-                closed = await self._mailbox.close_turn(lease.id, acked=acked, record=record)
+                closed = await self._mailbox.close_turn(lease.id, acked=acked, blameless=blameless, record=record)
             except BrokerUnavailable as exc:
                 # The rows stay in flight until this is written down; trying on is all that is right.
                 self._note(f"the end of turn {lease.id} could not be stored, trying again: {exc}")
@@ -350,7 +351,7 @@ class TurnLoop:
         with trio.move_on_after(LAST_WRITE_SECONDS, shield=True) as scope, contextlib.suppress(BrokerError):
             # What cannot be given back now is given back by the broker's next start.
             record = {"outcome": turn.Outcome.INTERRUPTED.value, "detail": "the agent was cancelled"}
-            await self._mailbox.close_turn(lease.id, acked=False, record=record)
+            await self._mailbox.close_turn(lease.id, acked=False, blameless=True, record=record)
         if scope.cancelled_caught:
             self._log.warning("gave up waiting for the mailbox", turn=lease.id)
 

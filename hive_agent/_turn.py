@@ -213,10 +213,17 @@ class StartTurn:
 
 @attrs.frozen(kw_only=True)
 class EndTurn:
-    """Close the turn's lease: ack what it popped, or give it back (MSG-5); answer with ``Closed``."""
+    """Close the turn's lease: ack what it popped, or give it back (MSG-5); answer with ``Closed``.
+
+    Attributes:
+        outcome: how the turn ended.
+        acked: it ended well.
+        blameless: it failed over nothing it had read, so the attempt does not count against that (MSG-6).
+    """
 
     outcome: Outcome
     acked: bool
+    blameless: bool
 
 
 @attrs.frozen
@@ -366,11 +373,16 @@ def _stop_in_turn(machine: Machine, _event: StopRequested) -> Move:
     return attrs.evolve(machine, stopping=True), (Arm(Watchdog.STOP_GRACE),)
 
 
+_BLAMELESS = frozenset({Outcome.NEEDS_LOGIN, Outcome.RATE_LIMITED, Outcome.OVERLOADED, Outcome.INTERRUPTED})
+"""What no message can bring about: a night of rate limits must not make dead letters of the mail."""
+
+
 def _ended(machine: Machine, event: Exited) -> Move:
     done = event.outcome is Outcome.DONE
     outcome = event.outcome if done else (machine.forced or event.outcome)
     ending = attrs.evolve(event, outcome=outcome)
-    return _to(machine, Phase.CLOSING, EndTurn(outcome=outcome, acked=done), forced=None, ending=ending)
+    end = EndTurn(outcome=outcome, acked=done, blameless=outcome in _BLAMELESS)
+    return _to(machine, Phase.CLOSING, end, forced=None, ending=ending)
 
 
 def _closed(machine: Machine, event: Closed) -> Move:

@@ -13,6 +13,7 @@ from typing import final
 
 from . import _queries, _store
 from ._engine import Engine
+from ._errors import MessageRefused
 from ._rules import check_body
 from ._types import RECV_CAP, Acked, InboxSummary, Received, Sent, TurnClosed, TurnLease
 
@@ -48,7 +49,7 @@ class BrokerMailbox:
             turn_id: the open turn it is sent in, if it is.
 
         Raises:
-            MessageRefused: with the reason and what to do.
+            MessageRefused: with the reason and what to do; also when a budget of the loop guard is used up (MSG-10).
             TurnOver: ``turn_id`` is not an open turn of this name.
         """
         size_bytes = check_body(body)
@@ -61,8 +62,12 @@ class BrokerMailbox:
             in_reply_to=in_reply_to,
             turn_id=turn_id,
             allowed=self._allowed,
+            budgets=self._engine.budgets,
         )
-        return await self._engine.change(work, size_bytes=size_bytes)
+        answer = await self._engine.change(work, size_bytes=size_bytes)
+        if isinstance(answer, MessageRefused):
+            raise answer
+        return answer
 
     async def recv(self, *, limit: int = 1, turn_id: int | None = None) -> Received:
         """Pop up to ``limit`` unread rows, oldest first, without waiting for any (MSG-4, MSG-5).
@@ -111,7 +116,9 @@ class BrokerMailbox:
             partial(_store.open_turn, now=self._engine.clock(), agent=self._name, cause=cause)
         )
 
-    async def close_turn(self, turn_id: int, *, acked: bool, record: Mapping[str, object]) -> TurnClosed:
+    async def close_turn(
+        self, turn_id: int, *, acked: bool, record: Mapping[str, object], blameless: bool = False
+    ) -> TurnClosed:
         """Ack what the turn popped, or return it, in one transaction with its record (MSG-5, TURN-7).
 
         Closing a turn that is already closed changes nothing and answers with empty tuples.
@@ -120,6 +127,7 @@ class BrokerMailbox:
             turn_id: from ``open_turn``.
             acked: True when the turn ended well.
             record: the turn's statistics, kept as they are; must be a JSON object.
+            blameless: what was popped is not to blame, so this attempt does not count against it (MSG-6).
 
         Raises:
             TurnOver: this name never had such a turn.
@@ -132,6 +140,7 @@ class BrokerMailbox:
             agent=self._name,
             turn_id=turn_id,
             acked=acked,
+            blameless=blameless,
             record=text,
             max_deliveries=self._engine.max_deliveries,
         )

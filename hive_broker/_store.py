@@ -23,6 +23,7 @@ from ._flow import (
     MessagesPopped,
     MessagesReturned,
 )
+from ._guard import LoopBudgets, Verdict, admit
 from ._queries import COLUMNS, FROM_UNREAD, UNACKED, UNREAD, current_agents, message_from, rows_of, unread_count
 from ._rules import check_recipient, is_row_id, refuse_unknown_recipient
 from ._types import OPERATOR, SYSTEM, Acked, Delivery, Message, Received, Sent, TurnClosed, TurnLease, is_agent_name
@@ -60,8 +61,13 @@ def send(
     in_reply_to: int | None = None,
     turn_id: int | None = None,
     allowed: Collection[str] = (),
-) -> Done[Sent]:
+    budgets: LoopBudgets | None = None,
+) -> Done[Sent | MessageRefused]:
     """Store one message of an agent or the operator (MSG-1); the same one again in its turn is the first (MSG-9).
+
+    Returns:
+        what was stored; or the refusal of the loop guard, for the caller to raise once what the guard noted and had
+        to say is committed (MSG-10).
 
     Raises:
         MessageRefused: MSG-2, MSG-3.
@@ -75,6 +81,10 @@ def send(
     _require_current(db, to)
     if sender != OPERATOR and not _is_current(db, sender):
         raise MessageRefused(f"only agents of this hive can send, and {sender!r} is none any more: add it again first")
+    thread_id = None if in_reply_to is None else _thread_of(db, sender, in_reply_to)
+    verdict = Verdict() if budgets is None else admit(db, budgets=budgets, now=now, sender=sender, to=to)
+    if verdict.refusal is not None:
+        return Done(verdict.refusal, _give_notice(db, verdict, now=now))
     message = _insert(
         db,
         now=now,
@@ -83,10 +93,21 @@ def send(
         recipient=to,
         body=body,
         in_reply_to=in_reply_to,
-        thread_id=None if in_reply_to is None else _thread_of(db, sender, in_reply_to),
+        thread_id=thread_id,
         turn_id=turn_id,
     )
-    return Done(Sent(id=message.id), (MessageSent(message=message),))
+    return Done(Sent(id=message.id), (MessageSent(message=message), *_give_notice(db, verdict, now=now)))
+
+
+def _give_notice(db: apsw.Connection, verdict: Verdict, *, now: float) -> tuple[FlowEvent, ...]:
+    return tuple(
+        MessageSent(
+            message=_insert(
+                db, now=now, sender=SYSTEM, from_mailbox=False, recipient=notice.to, body=notice.body
+            )
+        )
+        for notice in verdict.notices
+    )
 
 
 def deliver(db: apsw.Connection, *, now: float, sender: str, to: str, body: str) -> Done[Sent]:
@@ -159,9 +180,19 @@ def open_turn(db: apsw.Connection, *, now: float, agent: str, cause: str) -> Don
 
 
 def close_turn(
-    db: apsw.Connection, *, now: float, agent: str, turn_id: int, acked: bool, record: str, max_deliveries: int
+    db: apsw.Connection,
+    *,
+    now: float,
+    agent: str,
+    turn_id: int,
+    acked: bool,
+    blameless: bool = False,
+    record: str,
+    max_deliveries: int,
 ) -> Done[TurnClosed]:
     """Ack what the turn popped, or return it, and keep its record (MSG-5, MSG-6, TURN-7); twice changes nothing.
+
+    A turn that failed ``blameless`` of its messages brings none of them nearer to being a dead letter.
 
     Raises:
         TurnOver: the agent never had such a turn.
@@ -175,7 +206,9 @@ def close_turn(
         (now, "acked" if acked else "returned", record, turn_id),
     )
     if not acked:
-        returned, dead, flow = _end_leases(db, "turn_id = ?", (turn_id,), now=now, max_deliveries=max_deliveries)
+        returned, dead, flow = _end_leases(
+            db, "turn_id = ?", (turn_id,), now=now, max_deliveries=max_deliveries, blameless=blameless
+        )
         return Done(TurnClosed(acked=(), returned=returned, dead=dead), flow)
     rows = rows_of(db, f"UPDATE messages SET acked_at = ? WHERE turn_id = ? AND {UNACKED} RETURNING id", (now, turn_id))
     ids = tuple(sorted(id_ for (id_,) in rows))
@@ -204,14 +237,22 @@ def end_previous_life(db: apsw.Connection, *, now: float, max_deliveries: int) -
 
 
 def _end_leases(
-    db: apsw.Connection, which: str, bindings: tuple[object, ...], *, now: float, max_deliveries: int
+    db: apsw.Connection,
+    which: str,
+    bindings: tuple[object, ...],
+    *,
+    now: float,
+    max_deliveries: int,
+    blameless: bool = False,
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[FlowEvent, ...]]:
     """Return rows in flight to their inboxes, or make them dead letters and tell their senders (MSG-6)."""
     in_flight = f"{which} AND {UNACKED}"
+    if not blameless:
+        db.execute(f"UPDATE messages SET failures = failures + 1 WHERE {in_flight}", bindings)
     died = rows_of(
         db,
         f"""UPDATE messages SET dead_at = ?, turn_id = NULL, lease_until = NULL
-            WHERE {in_flight} AND attempts >= ? RETURNING {COLUMNS}, from_mailbox""",
+            WHERE {in_flight} AND failures >= ? RETURNING {COLUMNS}, from_mailbox""",
         (now, *bindings, max_deliveries),
     )
     came_back = rows_of(

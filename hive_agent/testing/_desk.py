@@ -47,6 +47,7 @@ class _Row:
     from_mailbox: bool  # else its sender is the hive, or a label that only claims to be somebody
     turn_id: int | None = None
     lease_until: float | None = None  # trio's clock
+    failures: int = 0
 
     @property
     def open(self) -> bool:
@@ -210,7 +211,9 @@ class Desk:
         self._open_turns[name] = _Turn(lease=lease)
         return lease
 
-    def close_turn(self, name: str, turn_id: int, acked: bool, record: Mapping[str, object]) -> TurnClosed:
+    def close_turn(
+        self, name: str, turn_id: int, acked: bool, record: Mapping[str, object], blameless: bool
+    ) -> TurnClosed:
         """Close a turn; one that is closed already stays as it is."""
         if not 1 <= turn_id <= len(self._turn_owners) or self._turn_owners[turn_id - 1] != name:
             raise TurnOver(f"turn {turn_id} is no turn of {name}: close the one that open_turn gave")
@@ -224,7 +227,7 @@ class Desk:
             for row in rows:
                 self._ack(row)
             return TurnClosed(acked=tuple(row.message.id for row in rows), returned=(), dead=())
-        dead = self._give_back(rows)
+        dead = self._give_back(rows, blameless=blameless)
         returned = tuple(row.message.id for row in rows if row.message.id not in dead)
         return TurnClosed(acked=(), returned=returned, dead=dead)
 
@@ -245,11 +248,12 @@ class Desk:
             now = trio.current_time()
             self._give_back([row for row in timed if row.lease_until is not None and row.lease_until <= now])
 
-    def _give_back(self, rows: Collection[_Row]) -> tuple[int, ...]:
+    def _give_back(self, rows: Collection[_Row], *, blameless: bool = False) -> tuple[int, ...]:
         """Make rows unread again; returns those that became dead letters instead (MSG-6)."""
-        dead = [row for row in rows if row.message.attempts >= _MAX_DELIVERIES]
         for row in rows:
             row.turn_id = row.lease_until = None
+            row.failures += not blameless
+        dead = [row for row in rows if row.failures >= _MAX_DELIVERIES]
         for row in dead:
             row.message = attrs.evolve(row.message, dead_at=self._wall_clock())
         for row in dead:

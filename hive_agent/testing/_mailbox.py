@@ -176,11 +176,13 @@ class MemoryMailbox:
         await trio.lowlevel.checkpoint()
         return self._desk.open_turn(self._name)
 
-    async def close_turn(self, turn_id: int, *, acked: bool, record: Mapping[str, object]) -> TurnClosed:
+    async def close_turn(
+        self, turn_id: int, *, acked: bool, record: Mapping[str, object], blameless: bool = False
+    ) -> TurnClosed:
         """Close a turn and ack or return what it popped (MSG-5); a closed one stays as it is.
 
         Raises:
             TurnOver: this agent never had such a turn.
         """
         await trio.lowlevel.checkpoint()
-        return self._desk.close_turn(self._name, turn_id, acked, record)
+        return self._desk.close_turn(self._name, turn_id, acked, record, blameless)

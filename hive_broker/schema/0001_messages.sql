@@ -32,6 +32,7 @@ CREATE TABLE messages (
     sent_at      REAL NOT NULL,
     sent_in_turn INTEGER REFERENCES turns (id),
     attempts     INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    failures     INTEGER NOT NULL DEFAULT 0 CHECK (failures <= attempts), -- attempts held against the message (MSG-6)
     turn_id      INTEGER REFERENCES turns (id),
     lease_until  REAL,
     acked_at     REAL,

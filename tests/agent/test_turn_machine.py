@@ -75,7 +75,7 @@ def test_a_good_turn_from_wake_to_rest() -> None:
     machine, effects = step(machine, turn.ResultSeen())
     assert effects == (turn.Disarm(Watchdog.SILENCE), turn.Arm(Watchdog.POST_RESULT))
     machine, effects = step(machine, turn.Exited(outcome=Outcome.DONE))
-    assert effects == (turn.EndTurn(outcome=Outcome.DONE, acked=True),)
+    assert effects == (turn.EndTurn(outcome=Outcome.DONE, acked=True, blameless=False),)
     machine, effects = step(machine, turn.Closed(mail_ignored=False))
     assert effects == (turn.WaitForWork(),)
     assert machine == Machine()
@@ -85,7 +85,8 @@ def test_a_good_turn_from_wake_to_rest() -> None:
 def test_only_a_turn_that_ended_well_acks_its_mail(outcome: Outcome) -> None:
     """MSG-5, TURN-5."""
     machine, effects = step(in_phase(Phase.RUNNING), turn.Exited(outcome=outcome))
-    assert effects == (turn.EndTurn(outcome=outcome, acked=False),)
+    (end,) = effects
+    assert (end.outcome, end.acked) == (outcome, False)
     machine, effects = step(machine, turn.Closed(mail_ignored=False))
     assert isinstance(effects[0], turn.Park), "no outcome starts the next turn at once"
     assert machine.parked is effects[0].reason
@@ -165,7 +166,7 @@ def test_silence_is_answered_by_asking_telling_and_killing_in_this_order() -> No
     machine, effects = step(machine, turn.WatchdogFired(Watchdog.ESCALATE))
     assert effects == (turn.SendSignal(Signal.KILL),)
     machine, effects = step(machine, turn.Exited(outcome=Outcome.CRASHED))
-    assert effects == (turn.EndTurn(outcome=Outcome.STALLED, acked=False),)
+    assert effects == (turn.EndTurn(outcome=Outcome.STALLED, acked=False, blameless=False),)
 
 
 def test_a_process_that_lives_on_after_its_result_keeps_the_result() -> None:
@@ -174,7 +175,7 @@ def test_a_process_that_lives_on_after_its_result_keeps_the_result() -> None:
     machine, effects = step(machine, turn.WatchdogFired(Watchdog.POST_RESULT))
     assert effects[0] == turn.SendSignal(Signal.TERMINATE)
     _, effects = step(machine, turn.Exited(outcome=Outcome.DONE))
-    assert effects == (turn.EndTurn(outcome=Outcome.DONE, acked=True),)
+    assert effects == (turn.EndTurn(outcome=Outcome.DONE, acked=True, blameless=False),)
 
 
 def test_a_stop_lets_the_running_turn_end_and_starts_no_other() -> None:
@@ -194,7 +195,7 @@ def test_past_the_grace_the_turn_is_interrupted_and_its_mail_goes_back() -> None
     machine, effects = step(machine, turn.WatchdogFired(Watchdog.STOP_GRACE))
     assert effects[0] == turn.SendSignal(Signal.INTERRUPT)
     _, effects = step(machine, turn.Exited(outcome=Outcome.INTERRUPTED))
-    assert effects == (turn.EndTurn(outcome=Outcome.INTERRUPTED, acked=False),)
+    assert effects == (turn.EndTurn(outcome=Outcome.INTERRUPTED, acked=False, blameless=True),)
 
 
 @pytest.mark.parametrize("phase", [Phase.STARTING, Phase.RUNNING, Phase.RESULT_SEEN, Phase.INTERRUPTING], ids=str)

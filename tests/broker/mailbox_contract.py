@@ -116,6 +116,19 @@ async def test_rows_in_flight_are_not_popped_twice(mailboxes):
     assert ids(await mailboxes.mailbox("ruth").recv()) == []
 
 
+async def test_turns_that_fail_over_something_else_make_no_dead_letter(mailboxes):
+    """MSG-6: a night of rate limits is not the message's fault; it is still marked as redelivered."""
+    ruth, iris = mailboxes.mailbox("ruth"), mailboxes.mailbox("iris")
+    await iris.send(to="ruth", body="patience")
+    for attempt in range(1, 12):
+        turn = await ruth.open_turn(cause="mail")
+        (delivery,) = (await ruth.recv(turn_id=turn.id)).deliveries
+        assert delivery.attempt == attempt
+        closed = await ruth.close_turn(turn.id, acked=False, record={}, blameless=True)
+        assert closed.dead == ()
+    assert (await ruth.summary()).redelivered == 1
+
+
 async def test_after_five_failed_turns_a_row_is_dead_and_its_sender_is_told_once(mailboxes):
     """MSG-6, failure 8: kept, not handed out again, and no silence for the sender."""
     iris, ruth = mailboxes.mailbox("iris"), mailboxes.mailbox("ruth")

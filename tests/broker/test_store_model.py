@@ -35,6 +35,7 @@ class Row:
     thread_id: int
     state: str = "unread"
     attempts: int = 0
+    failures: int = 0
     held_by: int | float | None = None
     sent_in_turn: int | None = None
 
@@ -151,12 +152,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.turns_ever.append(turn.id)
 
     @precondition(lambda self: self.turns)
-    @rule(data=st.data(), acked=st.booleans())
-    def close_turn(self, data, acked):
+    @rule(data=st.data(), acked=st.booleans(), blameless=st.booleans())
+    def close_turn(self, data, acked, blameless):
         name = data.draw(st.sampled_from(sorted(self.turns)))
         turn_id = self.turns.pop(name)
         held = [id_ for id_, row in self.rows.items() if row.held_by == turn_id and row.state == "turn"]
-        arguments = {"now": self.now, "agent": name, "turn_id": turn_id, "acked": acked}
+        arguments = {"now": self.now, "agent": name, "turn_id": turn_id, "acked": acked, "blameless": blameless}
         arguments |= {"record": json.dumps({"acked": acked}), "max_deliveries": MAX_DELIVERIES}
         closed = self.do(_store.close_turn, **arguments)
         if acked:
@@ -164,7 +165,7 @@ class StoreMachine(RuleBasedStateMachine):
                 self.rows[id_].state, self.rows[id_].held_by = "acked", None
             assert closed.acked == tuple(sorted(held))
         else:
-            returned, dead = self.come_back(held)
+            returned, dead = self.come_back(held, blameless=blameless)
             assert (closed.returned, closed.dead) == (returned, dead)
         again = self.do(_store.close_turn, **arguments)
         assert (again.acked, again.returned, again.dead) == ((), (), ())
@@ -188,13 +189,14 @@ class StoreMachine(RuleBasedStateMachine):
         for state in ("turn", "timed"):
             self.come_back([id_ for id_, row in self.rows.items() if row.state == state])
 
-    def come_back(self, held):
+    def come_back(self, held, *, blameless=False):
         """The model's end of a lease; takes up the notices that the store wrote to senders."""
         returned, dead = [], []
         for id_ in sorted(held):
             row = self.rows[id_]
             row.held_by = None
-            row.state = "dead" if row.attempts >= MAX_DELIVERIES else "unread"
+            row.failures += not blameless
+            row.state = "dead" if row.failures >= MAX_DELIVERIES else "unread"
             (dead if row.state == "dead" else returned).append(id_)
         for id_ in dead:
             row = self.rows[id_]
