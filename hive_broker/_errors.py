@@ -15,6 +15,7 @@ __all__ = [
     "BrokerLocked",
     "BrokerUnavailable",
     "MessageRefused",
+    "RequestRefused",
     "SchemaTooNew",
     "TurnOver",
 ]
@@ -38,6 +39,14 @@ class MessageRefused(BrokerError):
     """The caller's message cannot be stored, and the sentence says why and what to do (MSG-2, MSG-3).
 
     Nothing was stored.
+    """
+
+
+@final
+class RequestRefused(BrokerError):
+    """What the caller asked for, beside a message, cannot be done, and the sentence says why and what to do.
+
+    Nothing was changed. A refusal over something that is not the caller's is the one for something that is not there.
     """
 
 

@@ -1,10 +1,11 @@
-"""What happens to messages, as values: told to watchers after the commit that made it true, in commit order.
+"""What happens to messages and to what is kept beside them, as values: told to watchers after the commit, in its order.
 
 Owns the events' shapes. Knows no storage and no event loop; ``_store`` makes them, ``_watch`` hands them out.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Generic, TypeAlias, TypeVar
 
 import attrs
@@ -19,6 +20,8 @@ __all__ = [
     "MessagesDied",
     "MessagesPopped",
     "MessagesReturned",
+    "RecordKind",
+    "RecordsChanged",
 ]
 
 T = TypeVar("T")
@@ -70,7 +73,32 @@ class MessagesDied:
     ids: tuple[int, ...]
 
 
-FlowEvent: TypeAlias = MessageSent | MessagesPopped | MessagesAcked | MessagesReturned | MessagesDied
+class RecordKind(Enum):
+    """What the broker keeps beside messages."""
+
+    AGENTS = "agents"
+    REMINDERS = "reminders"
+    SCHEDULES = "schedules"
+    APPROVALS = "approvals"
+    TODOS = "todos"
+    PERMISSIONS = "permissions"
+    NOTICES = "notices"
+
+
+@attrs.frozen(kw_only=True)
+class RecordsChanged:
+    """Something kept beside messages is not what it was: whoever shows or serves it looks again.
+
+    Attributes:
+        kind: what changed.
+        agent: whose; None where it is the hive's.
+    """
+
+    kind: RecordKind
+    agent: str | None = None
+
+
+FlowEvent: TypeAlias = MessageSent | MessagesPopped | MessagesAcked | MessagesReturned | MessagesDied | RecordsChanged
 """Anything ``Broker.watch`` can hand out."""
 
 

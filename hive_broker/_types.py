@@ -15,7 +15,9 @@ __all__ = [
     "MAX_BODY_BYTES",
     "OPERATOR",
     "RECV_CAP",
+    "REMINDER",
     "RESERVED_NAMES",
+    "SCHEDULE",
     "SYSTEM",
     "Acked",
     "Delivery",
@@ -37,7 +39,13 @@ OPERATOR = "operator"
 SYSTEM = "system"
 """Sender of the hive's own messages (SYS-1)."""
 
-RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, "graceful-stop", "hyperhive"})
+REMINDER = "reminder"
+"""Sender of a reminder that fired (INB-3). Like ``SCHEDULE`` reserved: no agent and no label can pass for it."""
+
+SCHEDULE = "schedule"
+"""Sender of a scheduled prompt (SCHED-1)."""
+
+RESERVED_NAMES = frozenset({OPERATOR, SYSTEM, REMINDER, SCHEDULE, "graceful-stop", "hyperhive"})
 """Names no agent can have: each already means something in an inbox."""
 
 MAX_BODY_BYTES = 256 * 1024

@@ -15,7 +15,10 @@ from hive._errors import ConfigInvalid, HiveError, SocketPathTooLong
 from hive._paths import HivePaths
 
 BASE = Path("/srv/hives")
-AGENT_NAMES = "[a-z0-9-], 1 to 63 bytes, no hyphen at an end, and none of graceful-stop, hyperhive, operator, system"
+AGENT_NAMES = (
+    "[a-z0-9-], 1 to 63 bytes, no hyphen at an end, "
+    "and none of graceful-stop, hyperhive, operator, reminder, schedule, system"
+)
 RUTH = "[agents.ruth]\n"
 
 
