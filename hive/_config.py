@@ -183,7 +183,7 @@ class AgentSettings:
 
     runtime: RuntimeConfig = _obeys(_instance(RuntimeConfig), attrs.Factory(RuntimeConfig))
     allowed_recipients: tuple[str, ...] = _obeys(_recipients, ())
-    sandbox: Sandbox = _obeys(_one_of(Sandbox, later=_LATER_SANDBOXES), Sandbox.NONE)
+    sandbox: Sandbox = _obeys(_one_of(Sandbox, later=_LATER_SANDBOXES), Sandbox.AUTO)
 
 
 def _agents(value: object) -> Mapping[str, AgentSettings]:
@@ -264,7 +264,7 @@ class HiveConfig:
             return ()
         run = "runs" if len(names) == 1 else "run"
         warning = (
-            f'sandbox = "auto" means none in this version: {", ".join(names)} {run} with your own rights on this host; '
-            "give them only work you would run yourself"
+            f'this version has no sandbox: {", ".join(names)} {run} with your own rights on this host; give them only '
+            'work you would run yourself (sandbox = "none" says that you know)'
         )
         return (warning,)

@@ -18,7 +18,7 @@ import hive_agent
 import hive_broker
 from hive_agent.testing import ModelRequest, Reply, ScriptedModel, call, open_scripted_model, say
 
-from ._config import AgentSettings, HiveConfig, RuntimeConfig
+from ._config import AgentSettings, HiveConfig, RuntimeConfig, Sandbox
 from ._hive import AgentHappened, Hive
 from ._up import Screen, hivectl_for, set_up_logging, up
 
@@ -69,7 +69,7 @@ def demo_config(state_dir: Path, base_url: str) -> HiveConfig:
         "ANTHROPIC_AUTH_TOKEN": "",
         "CLAUDE_CODE_OAUTH_TOKEN": "",
     }
-    settings = AgentSettings(runtime=RuntimeConfig(env=env, grace_seconds=5))
+    settings = AgentSettings(runtime=RuntimeConfig(env=env, grace_seconds=5), sandbox=Sandbox.NONE)
     return HiveConfig(name="demo", state_dir=state_dir, agents={"ruth": settings, "iris": settings})
 
 

@@ -42,7 +42,7 @@ kind = "claude"
 
 [defaults]                    # likewise
 # allowed_recipients = []     # whom an agent may write to beside you; empty: everybody
-# sandbox = "none"            # agents run with your rights on this host
+# sandbox = "auto"            # the best this version can do, which is none yet; "none" says that you know
 
 [agents.ruth]
 
