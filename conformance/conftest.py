@@ -1,0 +1,90 @@
+"""What the suite's tests are given: the subject, its agents as callers, and what a subject may lack."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+import pytest
+import trio
+
+from conformance._client import Caller, Era
+from conformance._subject import OperatorMail, Subject, Turn
+from conformance.plugin import FACTORY, REPORT, Lacking
+
+_SECONDS = 60.0
+"""For one test, start and restarts included: nothing in it has to wait for a clock."""
+
+_HIGHEST_ID = 2**53 - 1
+"""Beyond any row there is, and exact in every JSON parser."""
+
+
+@pytest.fixture(params=[pytest.param(era, id=era.value) for era in Era])
+def era(request: pytest.FixtureRequest) -> Era:
+    """Each generation of the protocol."""
+    found: Era = request.param
+    return found
+
+
+@pytest.fixture
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    """A subject with empty inboxes."""
+    with trio.fail_after(_SECONDS):
+        async with request.config.stash[FACTORY]() as opened:
+            request.config.stash[REPORT].subject = opened.description
+            for door in opened.agents[:2]:
+                await Caller(door=door, era=Era.PER_REQUEST).ok("ack_until", up_to=_HIGHEST_ID)
+            yield opened
+
+
+@pytest.fixture
+async def iris(subject: Subject, era: Era) -> Caller:
+    """The subject's first agent, whatever its name."""
+    return Caller(door=subject.agents[0], era=era)
+
+
+@pytest.fixture
+async def otto(subject: Subject, era: Era) -> Caller:
+    """Another agent."""
+    if len(subject.agents) < 2:
+        raise Lacking("the subject has one agent only")
+    return Caller(door=subject.agents[1], era=era)
+
+
+@pytest.fixture
+async def restart(subject: Subject) -> Callable[[], Awaitable[None]]:
+    """Kills the implementation and starts it again."""
+    if subject.restart is None:
+        raise Lacking("the subject cannot be restarted from here")
+    return subject.restart
+
+
+@pytest.fixture
+async def turn_of(subject: Subject) -> Callable[[str], Awaitable[Turn]]:
+    """Gives the turn an agent takes because it has mail."""
+    if subject.turn_of is None:
+        raise Lacking("the turns of the subject cannot be played from here")
+    return subject.turn_of
+
+
+@pytest.fixture
+async def stop_agent(subject: Subject) -> Callable[[str], Awaitable[None]]:
+    """Asks an agent to stop."""
+    if subject.stop_agent is None:
+        raise Lacking("the agents of the subject cannot be stopped from here")
+    return subject.stop_agent
+
+
+@pytest.fixture
+async def operator_send(subject: Subject) -> Callable[[str, str], Awaitable[int]]:
+    """Stores a message of the operator."""
+    if subject.operator_send is None:
+        raise Lacking("the operator of the subject cannot write from here")
+    return subject.operator_send
+
+
+@pytest.fixture
+async def operator_inbox(subject: Subject) -> Callable[[], Awaitable[Sequence[OperatorMail]]]:
+    """Gives the operator's messages."""
+    if subject.operator_inbox is None:
+        raise Lacking("the inbox of the subject's operator cannot be seen from here")
+    return subject.operator_inbox
