@@ -5,7 +5,9 @@ It knows messages, leases, acks and agents' names; no agent process, MCP, HTTP o
 
 from __future__ import annotations
 
+from ._backup import BackedUp
 from ._broker import Broker, open_broker
+from ._doctor import DatabaseReport, examine_database
 from ._errors import (
     BrokerClosed,
     BrokerDamaged,
@@ -13,6 +15,7 @@ from ._errors import (
     BrokerLocked,
     BrokerUnavailable,
     MessageRefused,
+    RequestRefused,
     SchemaTooNew,
     TurnOver,
 )
@@ -24,8 +27,11 @@ from ._flow import (
     MessagesPopped,
     MessagesReturned,
 )
+from ._guard import LoopBudgets
 from ._log import get_logger
 from ._mailbox import BrokerMailbox
+from ._owner import owner_of
+from ._restore import Restored, restore_database
 from ._types import (
     MAX_BODY_BYTES,
     OPERATOR,
@@ -53,6 +59,7 @@ __all__ = [
     "RESERVED_NAMES",
     "SYSTEM",
     "Acked",
+    "BackedUp",
     "Broker",
     "BrokerClosed",
     "BrokerDamaged",
@@ -60,11 +67,13 @@ __all__ = [
     "BrokerLocked",
     "BrokerMailbox",
     "BrokerUnavailable",
+    "DatabaseReport",
     "Delivery",
     "FlowEvent",
     "InboxCounts",
     "InboxSummary",
     "JsonObject",
+    "LoopBudgets",
     "Message",
     "MessageRefused",
     "MessageSent",
@@ -73,13 +82,18 @@ __all__ = [
     "MessagesPopped",
     "MessagesReturned",
     "Received",
+    "RequestRefused",
+    "Restored",
     "SchemaTooNew",
     "Sent",
     "TurnClosed",
     "TurnLease",
     "TurnOver",
     "WallClock",
+    "examine_database",
     "get_logger",
     "is_agent_name",
     "open_broker",
+    "owner_of",
+    "restore_database",
 ]

@@ -18,10 +18,12 @@ import outcome
 import tricycle
 import trio
 
-from . import _queries, _store
+from . import _dead_letters, _queries, _store
+from ._backup import BackedUp, write_backup
 from ._database import Database, open_database
 from ._engine import Engine
 from ._flow import FlowEvent
+from ._guard import LoopBudgets
 from ._mailbox import BrokerMailbox
 from ._owner import own_database
 from ._rules import check_body, check_label, is_row_id, shown
@@ -53,6 +55,17 @@ class Broker:
         for name in names:
             _require_agent_name(name)
         await self._engine.change(partial(_store.set_agents, names=tuple(names)))
+
+    async def end_held_turns(self, *, keep: Collection[str] = ()) -> None:
+        """End what clients of mailboxes' sockets have open for agents other than ``keep``; their rows are unread again.
+
+        Opening the broker leaves those turns alone: their clients may live and come back to them. For an agent that
+        has no such client any more nobody would ever close one (TURN-4).
+        """
+        work = partial(
+            _store.end_held_turns, now=self._engine.clock(), keep=keep, max_deliveries=self._engine.max_deliveries
+        )
+        await self._engine.change(work)
 
     def mailbox(self, name: str, *, allowed_recipients: Collection[str] = ()) -> BrokerMailbox:
         """The mailbox of an agent or of the operator.
@@ -132,6 +145,39 @@ class Broker:
         _require_limit(limit)
         return await self._engine.look(partial(_queries.dead_letters, limit=limit, before_id=before_id))
 
+    async def requeue_dead_letter(self, message_id: int) -> Message:
+        """Make a dead letter unread again, with all its attempts before it; its recipient is woken (MSG-6).
+
+        Raises:
+            RequestRefused: it is no dead letter, or its recipient is no agent any more; nothing was changed.
+        """
+        return await self._engine.change(partial(_dead_letters.requeue, message_id=message_id))
+
+    async def drop_dead_letter(self, message_id: int) -> Message:
+        """Ack a dead letter for its recipient, marked as dropped; it is kept (MSG-6).
+
+        Raises:
+            RequestRefused: it is no dead letter; nothing was changed.
+        """
+        work = partial(_dead_letters.drop, now=self._engine.clock(), message_id=message_id)
+        return await self._engine.change(work)
+
+    async def backup(self, destination: str | os.PathLike[str]) -> BackedUp:
+        """Write a checked copy of the whole database as of now, while everybody goes on; ``restore_database`` reads it.
+
+        A call that is cancelled leaves no file.
+
+        Args:
+            destination: where it is to be (0600); nothing may be there. Its folder is made (0700) where there is none.
+
+        Raises:
+            BrokerClosed: there is nothing to copy any more.
+            RequestRefused: something is at the destination already.
+            BrokerDamaged: the copy contradicts itself, so the database does.
+            BrokerUnavailable: the disk said no; nothing was left behind.
+        """
+        return await write_backup(self._engine.path, destination, now=self._engine.clock())
+
     async def counts(self) -> Mapping[str, InboxCounts]:
         """Figures of every inbox: the agents, the operator, and earlier agents with rows left behind."""
         return await self._engine.look(_queries.counts)
@@ -156,6 +202,7 @@ async def open_broker(
     clock: WallClock = time.time,
     lease_seconds: float = 600,
     max_deliveries: int = 5,
+    budgets: LoopBudgets | None = None,
 ) -> AsyncIterator[Broker]:
     """Open the broker over one database file, which it alone owns until the block is left (EMBED-1, REL-2).
 
@@ -171,6 +218,7 @@ async def open_broker(
         clock: gives unix seconds.
         lease_seconds: how long a row popped outside a turn stays in flight (MSG-5).
         max_deliveries: failed attempts after which a row is a dead letter (MSG-6).
+        budgets: how much agents may write in an hour; None lets them write as much as they want (MSG-10).
 
     Raises:
         BrokerLocked: another live process owns the file, and is named.
@@ -186,7 +234,9 @@ async def open_broker(
     with own_database(path, owner=owner) as ownership:
         async with open_database(ownership) as database:
             await _end_previous_life(database, now=clock(), max_deliveries=max_deliveries)
-            engine = Engine(database, clock=clock, lease_seconds=lease_seconds, max_deliveries=max_deliveries)
+            engine = Engine(
+                database, clock=clock, lease_seconds=lease_seconds, max_deliveries=max_deliveries, budgets=budgets
+            )
             body = _SetAside()
             # Shielded once the body is left: what remains is the commit that is running.
             with trio.CancelScope() as closing:

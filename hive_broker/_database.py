@@ -91,6 +91,11 @@ class Database:
         self._ownership = ownership
         self._noted = ownership.noted_ids()
 
+    @property
+    def path(self) -> str:
+        """The file, symlinks resolved."""
+        return self._ownership.database_path
+
     async def run(self, work: Callable[[apsw.Connection], T]) -> T:
         """Run one function on the database's thread, after all that was handed in before.
 

@@ -17,9 +17,11 @@ import apsw
 import trio
 
 from . import _queries, _store
+from ._applied import once
 from ._database import Database
 from ._errors import BrokerClosed, BrokerDamaged, BrokerUnavailable
 from ._flow import FlowEvent, MessageSent, MessagesPopped, MessagesReturned
+from ._guard import LoopBudgets
 from ._types import WallClock
 from ._watch import Watchers
 from ._writer import Work, Writer
@@ -42,12 +44,22 @@ class Engine:
         clock: gives unix seconds.
         lease_seconds: how long a row popped outside a turn stays in flight.
         max_deliveries: failed attempts after which a row is a dead letter.
+        budgets: how much agents may write in an hour; None for as much as they want.
     """
 
-    def __init__(self, database: Database, *, clock: WallClock, lease_seconds: float, max_deliveries: int) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        clock: WallClock,
+        lease_seconds: float,
+        max_deliveries: int,
+        budgets: LoopBudgets | None,
+    ) -> None:
         self.clock = clock
         self.lease_seconds = lease_seconds
         self.max_deliveries = max_deliveries
+        self.budgets = budgets
         self._database = database
         self._writer = Writer(database, on_commit=self._follow_commit)
         self._watchers = Watchers()
@@ -55,9 +67,19 @@ class Engine:
         self._lease_taken = trio.Event()
         self._closed = False
 
+    @property
+    def path(self) -> str:
+        """The database file.
+
+        Raises:
+            BrokerClosed: it is nobody's to read any more.
+        """
+        self._require_open()
+        return self._database.path
+
     async def change(self, work: Work[T], *, size_bytes: int = 0) -> T:
         """Have one change committed; see ``Writer.submit`` for cancellation and errors."""
-        return await self._writer.submit(work, size_bytes=size_bytes)
+        return await self._writer.submit(once(work, now=self.clock()), size_bytes=size_bytes)
 
     async def look(self, question: Callable[[apsw.Connection], T]) -> T:
         """Ask a question that may take a while, off the loop, of the last commit.

@@ -51,7 +51,7 @@ class MessagesPopped:
 
 @attrs.frozen(kw_only=True)
 class MessagesAcked:
-    """Rows were handled and never come back (MSG-5, MSG-7)."""
+    """Rows were handled, or dropped as dead letters, and never come back (MSG-5, MSG-6, MSG-7)."""
 
     agent: str
     ids: tuple[int, ...]
@@ -59,7 +59,7 @@ class MessagesAcked:
 
 @attrs.frozen(kw_only=True)
 class MessagesReturned:
-    """Rows that were in flight are unread again (MSG-5)."""
+    """Rows that were in flight, or dead letters, are unread again (MSG-5, MSG-6)."""
 
     agent: str
     ids: tuple[int, ...]

@@ -12,7 +12,7 @@ import apsw
 
 from ._errors import BrokerDamaged, SchemaTooNew
 
-__all__ = ["check_is_ours", "migrate"]
+__all__ = ["check_is_ours", "known_version", "migrate"]
 
 _APPLICATION_ID = 0x68697665
 """``hive``: says in the file's header whose it is."""
@@ -32,12 +32,17 @@ def check_is_ours(db: apsw.Connection) -> None:
             "the file must be a broker database of hyperhive, and its header says it is something else "
             f"(application id {application_id:#x}): give another path"
         )
-    known = len(_steps())
+    known = known_version()
     if version > known:
         raise SchemaTooNew(
             f"the database has schema {version} and this hyperhive knows schemas up to {known}: "
             "start the newer version, or restore a backup made before it ran"
         )
+
+
+def known_version() -> int:
+    """The newest schema this hyperhive knows."""
+    return len(_steps())
 
 
 def migrate(db: apsw.Connection) -> None:

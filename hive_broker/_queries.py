@@ -33,7 +33,7 @@ __all__ = [
     "unread_count",
 ]
 
-COLUMNS = "id, sender, recipient, body, in_reply_to, thread_id, sent_at, attempts, acked_at, dead_at"
+COLUMNS = "id, sender, recipient, body, in_reply_to, thread_id, sent_at, attempts, acked_at, dead_at, dropped_at"
 """A message's columns, in the order ``message_from`` takes them."""
 
 _FIELDS = tuple(COLUMNS.split(", "))

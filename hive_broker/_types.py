@@ -77,6 +77,7 @@ class Message:
         attempts: how often it has been popped so far.
         acked_at: unix seconds, or None while it is unhandled.
         dead_at: unix seconds at which it became a dead letter (MSG-6), else None.
+        dropped_at: unix seconds at which the operator dropped it as a dead letter, else None; ``acked_at`` is the same.
     """
 
     id: int
@@ -89,6 +90,7 @@ class Message:
     attempts: int = 0
     acked_at: float | None = None
     dead_at: float | None = None
+    dropped_at: float | None = None
 
 
 @attrs.frozen(kw_only=True)
