@@ -1,25 +1,22 @@
 """The Claude CLI as a runtime: one ``claude --print`` process a turn (TURN-3, SURF-7, PERM-3).
 
-Owns the command line, the built environment, the files the CLI is given, and the reading of its stream. How a run is
-judged is ``_outcome``; how a process is kept is ``_process``.
+Owns the command line, the built environment, the files the CLI is given, and the order of a run. How a process is kept
+is ``_process``, how it is listened to ``_reader``, how a run is judged ``_outcome``.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import json
 import os
 import shutil
 import signal as signals
 import sys
-import termios
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
-import attrs
 import trio
 
 from hive_agent._config import AgentConfig
@@ -28,11 +25,11 @@ from hive_agent._turn import Signal
 from hive_broker import get_logger
 
 from ._orphans import RuntimeMark
-from ._outcome import RunFacts, SessionTrouble, classify, is_final, listed_sessions, session_trouble
+from ._outcome import RunFacts, SessionTrouble, classify, listed_sessions, session_trouble
 from ._port import McpServer, Run, RunLine, RunNote, RunReport, RunRequest, RunStarted
 from ._process import ChildProcess, SpawnFailed, open_child
+from ._reader import RunReader
 from ._session import Session, SessionFile, write_private
-from ._stream import Garbage, LineFramer, Oversized, StreamLine
 
 __all__ = ["ClaudeRuntime", "find_claude"]
 
@@ -60,11 +57,6 @@ PASSED_VARIABLES = (
     "TZ",
 )
 """All that a turn's process inherits from ours, besides PATH: how to reach the model, and how to write dates."""
-
-GARBAGE_NOTED = 20
-"""Unreadable lines of one run that are kept; the rest are counted."""
-
-STDERR_TAIL_BYTES = 8 * 1024
 
 EVENTS_AHEAD = 8
 """Events of a run that may wait for their reader: a line can hold a mebibyte, and many times that once it is read."""
@@ -292,7 +284,7 @@ class _ClaudeRun:
 
     async def _run_once(self, command: Sequence[str]) -> RunFacts:
         interrupt = functools.partial(self.signal, Signal.INTERRUPT)
-        reader = _Reader(self._events, self._request.mcp_servers, interrupt=interrupt)
+        reader = RunReader(self._events, self._request.mcp_servers, interrupt=interrupt)
         try:
             async with self._runtime.open_process(command) as child:
                 self._child = child
@@ -317,107 +309,3 @@ async def _say(child: ChildProcess, prompt: bytes) -> None:
     with contextlib.suppress(trio.BrokenResourceError):
         await child.stdin.send_all(prompt)
     await child.stdin.aclose()
-
-
-@attrs.define
-class _Pipe:
-    """How far one pipe of a process was read."""
-
-    received_bytes: int = 0
-    handled_bytes: int = 0
-    ended: bool = False
-
-
-@final
-class _Reader:
-    """Reads what one process says, passes it on, and keeps the facts its end is judged by."""
-
-    def __init__(
-        self,
-        events: trio.MemorySendChannel[RunStarted | RunLine | RunNote],
-        servers: Mapping[str, McpServer],
-        *,
-        interrupt: Callable[[], None],
-    ) -> None:
-        self._events = events
-        self._required = frozenset(name for name, server in servers.items() if server.required)
-        self._optional = frozenset(servers) - self._required
-        self._interrupt = interrupt
-        self._facts = RunFacts()
-        self._framer = LineFramer()
-        self._stderr = bytearray()
-        self._garbage = 0
-        self._out = _Pipe()
-        self._err = _Pipe()
-        self._progress = trio.Event()
-
-    async def read_stdout(self, child: ChildProcess) -> None:
-        async for chunk in child.stdout:
-            self._out.received_bytes += len(chunk)
-            for item in self._framer.feed(bytes(chunk)):
-                await self._take(item)
-            self._note_progress(self._out)
-        self._note_progress(self._out, ended=True)
-
-    async def read_stderr(self, child: ChildProcess) -> None:
-        async for chunk in child.stderr:
-            self._err.received_bytes += len(chunk)
-            self._stderr += chunk
-            del self._stderr[:-STDERR_TAIL_BYTES]
-            self._note_progress(self._err)
-        self._note_progress(self._err, ended=True)
-
-    async def wait_drained(self, child: ChildProcess) -> None:
-        """Wait until all is handled that was said by now, just after the exit.
-
-        What it started may hold its pipes open for ever, and may go on printing; nobody waits for that.
-        """
-        ends = [
-            (pipe, pipe.received_bytes + _waiting_bytes(stream))
-            for pipe, stream in ((self._out, child.stdout), (self._err, child.stderr))
-        ]
-        while any(not pipe.ended and pipe.handled_bytes < end for pipe, end in ends):
-            self._progress = trio.Event()
-            await self._progress.wait()
-
-    async def finish(self) -> None:
-        """Take what an unfinished last line holds."""
-        for item in self._framer.finish():
-            await self._take(item)
-
-    def facts(self, exit_code: int) -> RunFacts:
-        """All that is known once the process is gone."""
-        stderr = self._stderr.decode("utf-8", "backslashreplace").strip()
-        return attrs.evolve(self._facts, exit_code=exit_code, stderr_tail=stderr, garbage_lines=self._garbage)
-
-    def _note_progress(self, pipe: _Pipe, *, ended: bool = False) -> None:
-        pipe.handled_bytes = pipe.received_bytes
-        pipe.ended = ended
-        self._progress.set()
-
-    async def _take(self, item: StreamLine | Garbage | Oversized) -> None:
-        match item:
-            case StreamLine():
-                self._facts = self._facts.with_line(item, required=self._required)
-                await self._events.send(RunLine(data=item.data, result=is_final(item)))
-                if item.type == "system" and item.subtype == "init":
-                    await self._check_servers(item)
-            case Oversized(size_bytes=size):
-                await self._events.send(RunNote(text=f"a line of {size} bytes from the runtime was dropped"))
-            case Garbage(text=text):
-                self._garbage += 1
-                if self._garbage <= GARBAGE_NOTED:
-                    await self._events.send(RunNote(text=f"the runtime printed a line that is not JSON: {text}"))
-
-    async def _check_servers(self, init: StreamLine) -> None:
-        # SURF-7: the CLI goes on without a server that did not connect, and the model then claims what it did not do.
-        optional = RunFacts().with_line(init, required=self._optional).missing_servers
-        for name in (*self._facts.missing_servers, *optional):
-            await self._events.send(RunNote(text=f"the tool server {name} did not connect"))
-        if self._facts.missing_servers:
-            self._interrupt()
-
-
-def _waiting_bytes(stream: trio.lowlevel.FdStream) -> int:
-    """How much lies in a pipe and was not read yet."""
-    return int.from_bytes(fcntl.ioctl(stream.fileno(), termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -1,179 +1,46 @@
-"""The Claude runtime over fake CLIs: small scripts that misbehave in every way a process can."""
+"""The Claude runtime over fake CLIs: what a run is given, how it ends, and a world that says no."""
 
 import json
 import os
 import shlex
 import stat
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import attrs
-import psutil
 import pytest
 import trio
-
-from hive_agent import (
-    AgentConfig,
-    ClaudeRuntime,
-    ClaudeSettings,
-    McpServer,
-    Outcome,
-    RunLine,
-    RunNote,
-    RunReport,
-    RunRequest,
-    RunStarted,
-    RuntimeUnavailable,
-    Signal,
-    find_claude,
+from fake_claude import (
+    BOUND_SECONDS,
+    DONE,
+    NAP,
+    REQUEST,
+    TOKEN,
+    WELL,
+    Agent,
+    init,
+    make_agent,
+    next_started,
+    nothing_left,
+    says,
+    wait_line,
 )
+
+from hive_agent import McpServer, Outcome, RunLine, RunStarted
 from hive_agent._runtime._orphans import OWNER_VARIABLE
 
-BOUND_SECONDS = 10
-SESSION = "d0259c59-c2ad-4a1a-ab50-f6dcaaa3648f"
-OTHER = "aaa5cef0-26d1-4b93-875c-7a4652beeaba"
-TOKEN = "a-token-that-nobody-may-see"
-REQUEST = RunRequest(
-    prompt="wake up",
-    system_prompt="You are iris.",
-    mcp_servers={"hyperhive": McpServer(url="http://127.0.0.1:9/", headers={"Authorization": TOKEN})},
-)
-
-
-def init(**more) -> str:
-    """What the CLI prints once it knows its servers."""
-    servers = [{"name": "hyperhive", "status": "connected"}]
-    return json.dumps({"type": "system", "subtype": "init", "session_id": SESSION, "mcp_servers": servers} | more)
-
-
-DONE = json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": "hi"})
-
-
-def says(*lines: str) -> str:
-    """Shell that prints these lines."""
-    return "\n".join(f"printf '%s\\n' {shlex.quote(line)}" for line in lines)
-
-
-NAP = "while :; do sleep 0.02; done"
-"""A shell that hears signals: one that comes just before a long sleep begins would wait for its end."""
-
-WELL = f"cat > /dev/null\n{says(init(), DONE)}"
-
-
-@attrs.frozen
-class Ended:
-    """One run from beginning to end."""
-
-    items: list[RunStarted | RunLine | RunNote]
-    report: RunReport
-
-    @property
-    def types(self) -> list[str]:
-        return [item.data.get("type") for item in self.items if isinstance(item, RunLine)]
-
-    @property
-    def notes(self) -> list[str]:
-        return [item.text for item in self.items if isinstance(item, RunNote)]
-
-    @property
-    def starts(self) -> int:
-        return sum(isinstance(item, RunStarted) for item in self.items)
-
-
-@attrs.frozen
-class Agent:
-    """An agent whose CLI is a script of the test."""
-
-    config: AgentConfig
-
-    @property
-    def harness(self) -> Path:
-        return self.config.harness_dir
-
-    def runtime(self, script: str, *, interpreter: str = "/bin/sh") -> ClaudeRuntime:
-        """The runtime whose CLI is this script, here and in later lives."""
-        command = Path(str(self.config.claude.command))
-        command.write_text(f"#!{interpreter}\n{script}\n")
-        command.chmod(0o755)
-        return ClaudeRuntime(self.config)
-
-    async def run(self, script: str, request: RunRequest = REQUEST, **more) -> Ended:
-        """One run to its end."""
-        with trio.fail_after(BOUND_SECONDS):
-            async with self.runtime(script, **more).open_run(request) as run:
-                items = []
-                while (item := await run.next()) is not None:
-                    items.append(item)
-                assert await run.next() is None
-                return Ended(items, run.report)
-
 
 @pytest.fixture
-def make_agent(tmp_path) -> Callable[..., Agent]:
-    """Makes the agent's folders and its configuration."""
-
-    def _make(**more) -> Agent:
-        folders = {name: tmp_path / name for name in ("state_dir", "harness_dir", "config_dir")}
-        for folder in folders.values():
-            folder.mkdir()
-        claude = ClaudeSettings(command=str(tmp_path / "claude"), **more.pop("claude", {}))
-        return Agent(AgentConfig(name="iris", claude=claude, **folders, **more))
-
-    return _make
-
-
-@pytest.fixture
-def agent(make_agent) -> Agent:
+def agent(tmp_path) -> Agent:
     """An agent with nothing special about it."""
-    return make_agent()
+    return make_agent(tmp_path)
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(tmp_path):
     """No test leaves a descriptor, a child or a process of its agent."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    yield
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-    assert psutil.Process().children() == []
-    assert marked(tmp_path / "harness_dir") == []
-
-
-def marked(harness: Path) -> list[int]:
-    """The processes that carry the mark of this agent."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(OWNER_VARIABLE) == str(harness):
-                found.append(process.pid)
-        except psutil.Error:
-            continue
-    return found
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there and is no zombie."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-async def next_started(run) -> int:
-    """The pid of a run that has just begun."""
-    item = await run.next()
-    assert isinstance(item, RunStarted)
-    return item.pid
-
-
-async def wait_line(run) -> RunLine:
-    """The next line of a run."""
-    while not isinstance(item := await run.next(), RunLine):
-        assert item is not None
-    return item
-
-
-# --- a run that goes well, and what the CLI is given
+    with nothing_left(tmp_path):
+        yield
 
 
 async def test_a_run_gives_its_start_its_lines_and_its_report(agent):
@@ -200,7 +67,7 @@ async def test_the_prompt_comes_on_stdin_and_stdin_ends(agent):
         assert (agent.config.state_dir / "prompt").read_text() == prompt.replace("\ud800", "\\ud800")
 
 
-async def test_the_environment_is_built_and_not_inherited(make_agent, monkeypatch):
+async def test_the_environment_is_built_and_not_inherited(tmp_path, monkeypatch):
     """SEC-5: a secret of ours reaches no agent, and the operator's own settings have the last word but one."""
     monkeypatch.setenv("HIVE_TEST_SECRET", "hush")
     monkeypatch.setenv("HOME", "/home/operator")
@@ -216,7 +83,7 @@ async def test_the_environment_is_built_and_not_inherited(make_agent, monkeypatc
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ANTHROPIC_BASE_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    agent = make_agent(claude={"env": {"EXTRA": "1", "LANG": "de_DE.UTF-8", OWNER_VARIABLE: "a wish"}})
+    agent = make_agent(tmp_path, claude={"env": {"EXTRA": "1", "LANG": "de_DE.UTF-8", OWNER_VARIABLE: "a wish"}})
     dump = "import json, os; json.dump(dict(os.environ), open('env', 'w'))"
     await agent.run(f"import sys; sys.stdin.read()\n{dump}", interpreter=f"{sys.executable} -IS")
     seen = json.loads((agent.config.state_dir / "env").read_text())
@@ -252,9 +119,9 @@ async def test_no_token_is_on_the_command_line(agent):
     assert TOKEN not in repr(REQUEST)
 
 
-async def test_the_command_line_gives_the_tools_of_a_turn_and_no_more(make_agent):
+async def test_the_command_line_gives_the_tools_of_a_turn_and_no_more(tmp_path):
     """PERM-3, SURF-7: what exists and what is granted; model and effort when they are set."""
-    agent = make_agent(claude={"model": "opus", "effort": "high"})
+    agent = make_agent(tmp_path, claude={"model": "opus", "effort": "high"})
     await agent.run('printf "%s\\n" "$@" > arguments')
     harness = str(agent.harness)
 
@@ -356,160 +223,6 @@ async def test_a_signal_that_ended_the_cli_is_told(agent):
     assert ended.report.exit_code == -11
 
 
-# --- runs that do not end
-
-
-async def test_a_cli_that_lives_on_after_its_result_is_killed_and_its_result_counts(agent):
-    """TURN-6: the turn is done; only the process is not."""
-    with trio.fail_after(BOUND_SECONDS):
-        async with agent.runtime(f"{says(init(), DONE)}\ntrap '' INT TERM\nwhile :; do sleep 60; done").open_run(
-            REQUEST
-        ) as run:
-            await next_started(run)
-            await wait_line(run)
-            assert (await wait_line(run)).result
-            run.signal(Signal.KILL)
-            assert await run.next() is None
-
-    assert (run.report.outcome, run.report.exit_code) == (Outcome.DONE, -9)
-
-
-async def test_a_cli_that_ignores_polite_signals_is_ended_by_a_kill(agent):
-    """TURN-6: asked, told, killed."""
-    script = f"trap '' INT TERM\n{says(init())}\nwhile :; do sleep 60; done"
-    with trio.fail_after(BOUND_SECONDS):
-        async with agent.runtime(script).open_run(REQUEST) as run:
-            pid = await next_started(run)
-            await wait_line(run)
-            run.signal(Signal.INTERRUPT)
-            run.signal(Signal.TERMINATE)
-            await trio.testing.wait_all_tasks_blocked(0.05)
-            assert psutil.Process(pid).is_running()
-            run.signal(Signal.KILL)
-            assert await run.next() is None
-
-    assert (run.report.outcome, run.report.exit_code) == (Outcome.CRASHED, -9)
-
-
-@pytest.mark.parametrize(
-    ("signal", "code"), [(Signal.INTERRUPT, 11), (Signal.TERMINATE, 12)], ids=lambda value: str(value)
-)
-async def test_a_polite_signal_reaches_the_whole_group(agent, signal, code):
-    """TURN-6: also what the CLI had started."""
-    script = f"trap 'exit 11' INT\ntrap 'exit 12' TERM\n{says(init())}\n{NAP}"
-    with trio.fail_after(BOUND_SECONDS):
-        async with agent.runtime(script).open_run(REQUEST) as run:
-            await next_started(run)
-            await wait_line(run)
-            run.signal(signal)
-            assert await run.next() is None
-
-    assert run.report.exit_code == code
-
-
-async def test_a_signal_before_the_process_exists_is_told_as_soon_as_it_does(agent):
-    """TURN-6: an interrupt at the very start of a turn is not lost."""
-    with trio.fail_after(BOUND_SECONDS):
-        async with agent.runtime("trap '' INT\nsleep 60").open_run(REQUEST) as run:
-            run.signal(Signal.KILL)
-            await next_started(run)
-            assert await run.next() is None
-
-    assert run.report.exit_code == -9
-
-
-async def test_a_signal_after_the_end_is_told_to_nobody(agent):
-    """TURN-6: a watchdog can fire while the run ends."""
-    with trio.fail_after(BOUND_SECONDS):
-        async with agent.runtime(WELL).open_run(REQUEST) as run:
-            while await run.next() is not None:
-                pass
-            run.signal(Signal.KILL)
-
-    assert run.report.outcome is Outcome.DONE
-
-
-async def test_a_cli_that_closes_its_stdout_and_lives_on_is_still_a_run(agent):
-    """TURN-6: its end is its exit; silence is the watchdog's business."""
-    with trio.fail_after(BOUND_SECONDS):
-        async with agent.runtime(f"{says(init())}\nexec >&- 2>&-\nsleep 60").open_run(REQUEST) as run:
-            await next_started(run)
-            await wait_line(run)
-            with trio.move_on_after(0.1) as scope:
-                await run.next()
-            assert scope.cancelled_caught
-            run.signal(Signal.KILL)
-            assert await run.next() is None
-
-    assert run.report.outcome is Outcome.CRASHED
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("prints", ["", 'while :; do echo \'{"type":"late"}\'; done'], ids=["silent", "chatty"])
-async def test_what_the_cli_left_behind_holds_no_run_open_and_is_ended(agent, prints):
-    """TURN-6: a process in a session of its own keeps the pipes, and may print for ever."""
-    daemon = shlex.quote(f"echo $$ > left\n{prints}\nexec sleep 60")
-    left = f"setsid sh -c {daemon} &\nuntil [ -s left ]; do :; done"
-    ended = await agent.run(f"{left}\n{WELL}")
-
-    assert ended.report.outcome is Outcome.DONE
-    assert [kind for kind in ended.types if kind != "late"] == ["system", "result"]
-    assert not runs(int((agent.config.state_dir / "left").read_text()))
-
-
-async def test_what_stays_in_the_group_dies_with_the_cli(agent):
-    """TURN-6: the CLI's own background children are not waited for."""
-    ended = await agent.run(f"sleep 60 & echo $! > left\n{WELL}")
-
-    assert ended.report.outcome is Outcome.DONE
-
-
-@pytest.mark.parametrize("after", ["the start", "a line", "nothing"])
-async def test_a_cancelled_block_leaves_nothing_running(agent, after):
-    """STOP-3: wherever the turn's task is."""
-    with trio.CancelScope() as scope:
-        async with agent.runtime(f"{says(init())}\ntrap '' INT TERM\nsleep 60").open_run(REQUEST) as run:
-            with trio.fail_after(BOUND_SECONDS):
-                if after != "nothing":
-                    await next_started(run)
-                if after == "a line":
-                    await wait_line(run)
-            scope.cancel()
-            await run.next()
-    assert scope.cancelled_caught
-
-
-async def test_an_error_in_the_block_leaves_as_it_is(agent):
-    """EMBED-1: in one shape, and nothing runs on."""
-
-    async def fail() -> None:
-        async with agent.runtime("sleep 60").open_run(REQUEST) as run:
-            await next_started(run)
-            raise LookupError("mine")
-
-    with pytest.raises(LookupError, match="mine"):
-        await fail()
-
-
-async def test_a_block_that_is_left_early_ends_the_cli(agent):
-    """STOP-3: without an error, too."""
-    async with agent.runtime("sleep 60").open_run(REQUEST) as run:
-        pid = await next_started(run)
-
-    assert not runs(pid)
-
-
-async def test_the_next_life_ends_what_a_killed_harness_left(agent, tmp_path):
-    """TURN-4: there are never two runtimes of one agent."""
-    runtime = agent.runtime(f"{says(init())}\nsleep 60")
-    async with runtime.open_run(REQUEST) as run:
-        with trio.fail_after(BOUND_SECONDS):
-            pid = await next_started(run)
-            await wait_line(run)
-            assert pid in await agent.runtime(WELL).end_orphans()
-            assert await run.next() is None
-
-
 # --- a world that says no
 
 
@@ -585,184 +298,3 @@ async def test_an_optional_server_that_is_down_is_a_note(agent):
 
     assert ended.report.outcome is Outcome.DONE
     assert ended.notes == ["the tool server files did not connect"]
-
-
-# --- sessions
-
-
-def resumes(answers: dict[str, str]) -> str:
-    """A CLI that answers by what it is told to resume, ``-n`` for a new session, and notes each start."""
-    cases = "\n".join(f"{shlex.quote(plan)}) {answer} ;;" for plan, answer in answers.items())
-    return (
-        'cat > /dev/null\nwhile [ $# -gt 2 ]; do shift; done\necho "$1 $2" >> starts\n'
-        f'case "$1 $2" in\n{cases}\n*) exit 99 ;;\nesac'
-    )
-
-
-def refusal(words: str) -> str:
-    """Shell that ends as the CLI does when it cannot resume."""
-    result = json.dumps({"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": [words]})
-    return f"{says(result)}\nprintf '%s\\n' {shlex.quote(words)} >&2\nexit 1"
-
-
-NOT_FOUND = refusal("does not match any session title")
-NO_ID = refusal(f"No conversation found with session ID: {SESSION}")
-TWICE = refusal(f'--resume "hive-session" matches 2 sessions.\n  {OTHER}  (modified …)\n  {SESSION}  (modified …)')
-FINE = says(init(), DONE)
-
-
-def starts(agent: Agent) -> list[str]:
-    """How the CLI was started, each time."""
-    return (agent.config.state_dir / "starts").read_text().splitlines()
-
-
-async def test_the_first_turn_makes_the_session_and_the_second_resumes_it(agent):
-    """TURN-3: one constant title."""
-    script = resumes({"-n hive-session": FINE, "--resume hive-session": FINE})
-    for _ in range(3):
-        assert (await agent.run(script)).report.outcome is Outcome.DONE
-
-    assert starts(agent) == ["-n hive-session", "--resume hive-session", "--resume hive-session"]
-
-
-async def test_a_session_whose_first_turn_was_killed_is_resumed(agent):
-    """TURN-3: the CLI's own file shows that it exists."""
-    made = agent.harness / "home/.claude/projects/-x"
-    made.mkdir(parents=True)
-    (made / f"{SESSION}.jsonl").touch()
-    await agent.run(resumes({"--resume hive-session": FINE}))
-
-    assert starts(agent) == ["--resume hive-session"]
-
-
-async def test_a_home_of_the_operators_choice_is_where_sessions_are_looked_for(make_agent, tmp_path):
-    """TURN-3: HOME can be set for the CLI."""
-    made = tmp_path / "elsewhere/.claude/projects/-x"
-    made.mkdir(parents=True)
-    (made / f"{SESSION}.jsonl").touch()
-    agent = make_agent(claude={"env": {"HOME": str(tmp_path / "elsewhere")}})
-    await agent.run(resumes({"--resume hive-session": FINE}))
-
-    assert starts(agent) == ["--resume hive-session"]
-
-
-async def test_a_lost_session_is_begun_anew_with_a_note(agent):
-    """TURN-3: nothing was asked of the model before, so nothing is done twice."""
-    script = resumes({"-n hive-session": FINE, "--resume hive-session": NOT_FOUND, f"--resume {SESSION}": NO_ID})
-    await agent.run(script)
-    ended = await agent.run(script)
-
-    assert ended.report.outcome is Outcome.DONE
-    assert ended.starts == 3
-    assert starts(agent)[1:] == ["--resume hive-session", f"--resume {SESSION}", "-n hive-session"]
-    assert ended.notes[-1] == "the session 'hive-session' cannot be resumed; starting a new one"
-    assert [item.result for item in ended.items if isinstance(item, RunLine)] == [False, False, False, True]
-
-
-async def test_a_session_that_is_not_found_by_its_title_is_found_by_its_id(agent):
-    """TURN-3: titles are looked up by folder: a moved agent keeps its memory, now and later."""
-    script = resumes({"-n hive-session": FINE, "--resume hive-session": NOT_FOUND, f"--resume {SESSION}": FINE})
-    await agent.run(script)
-    ended = await agent.run(script)
-    await agent.run(script)
-
-    assert ended.notes == [f"no session here is called 'hive-session'; going on with {SESSION}"]
-    assert starts(agent)[1:] == ["--resume hive-session", f"--resume {SESSION}", f"--resume {SESSION}"]
-
-
-async def test_a_doubled_title_goes_on_with_the_session_that_is_remembered(agent):
-    """TURN-3: a fork inherits its title."""
-    script = resumes({"-n hive-session": FINE, "--resume hive-session": TWICE, f"--resume {SESSION}": FINE})
-    await agent.run(script)
-    ended = await agent.run(script)
-
-    assert ended.report.outcome is Outcome.DONE
-    assert ended.notes == [f"several sessions are called 'hive-session'; going on with {SESSION}"]
-    assert starts(agent)[1:] == ["--resume hive-session", f"--resume {SESSION}"]
-
-
-async def test_a_doubled_title_of_which_nothing_is_remembered_goes_on_with_the_latest(agent):
-    """TURN-3: the CLI names the latest first."""
-    (agent.harness / "home/.claude/projects/-x").mkdir(parents=True)
-    (agent.harness / "home/.claude/projects/-x/y.jsonl").touch()
-    other = says(init(session_id=OTHER), DONE)
-    ended = await agent.run(resumes({"--resume hive-session": TWICE, f"--resume {OTHER}": other}))
-
-    assert ended.report.outcome is Outcome.DONE
-    assert starts(agent) == ["--resume hive-session", f"--resume {OTHER}"]
-
-
-async def test_a_cli_that_refuses_every_session_fails_the_turn(agent):
-    """TURN-3: healing has an end."""
-    everything = resumes(dict.fromkeys(("-n hive-session", "--resume hive-session", f"--resume {SESSION}"), NOT_FOUND))
-    ended = await agent.run(everything)
-
-    assert ended.report.outcome is Outcome.FAILED
-    assert ended.starts == 3
-
-
-async def test_an_interrupted_run_is_not_healed(agent):
-    """TURN-6: who asked for the end gets it."""
-    script = f"trap {shlex.quote(NOT_FOUND)} INT\n{says(json.dumps({'type': 'x'}))}\n{NAP}"
-    with trio.fail_after(BOUND_SECONDS):
-        async with agent.runtime(script).open_run(REQUEST) as run:
-            await next_started(run)
-            await wait_line(run)
-            run.signal(Signal.INTERRUPT)
-            items = []
-            while (item := await run.next()) is not None:
-                items.append(item)
-
-    assert not any(isinstance(item, RunStarted) for item in items)
-
-
-# --- finding the CLI
-
-
-def executable(path: Path) -> Path:
-    """A file that could be a CLI."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\n")
-    path.chmod(0o755)
-    return path
-
-
-def test_the_command_of_the_configuration_comes_first(tmp_path, monkeypatch):
-    """HOST-6: a path, a name on PATH, or a path from here."""
-    command = executable(tmp_path / "bin/my-claude")
-    monkeypatch.setenv("PATH", str(command.parent))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.chdir(command.parent)
-
-    for given in (str(command), "my-claude", "./my-claude", "../bin/my-claude", "~/bin/my-claude"):
-        assert Path(find_claude(given)).samefile(command)
-        assert Path(find_claude(given)).is_absolute()
-
-
-@pytest.mark.parametrize("command", ["", "/nowhere/claude", "no-such-claude", "~no-such-user/claude", "/tmp", "a\0b"])
-def test_a_command_that_is_none_names_the_setting(command):
-    """TURN-5: what to correct, and what to do instead."""
-    with pytest.raises(RuntimeUnavailable, match=r"correct `command` in \[runtime\] of hive.toml"):
-        find_claude(command)
-
-
-def test_the_cli_of_the_extra_comes_before_the_one_on_path(tmp_path, monkeypatch):
-    """HOST-6: the version that was tested."""
-    bundled = executable(tmp_path / "site/claude_agent_sdk/_bundled/claude")
-    on_path = executable(tmp_path / "bin/claude")
-    monkeypatch.setenv("PATH", str(on_path.parent))
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "empty"), str(tmp_path / "site")])
-    assert find_claude(None) == str(bundled)
-
-    bundled.chmod(0o644)
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "empty")])
-    assert find_claude(None) == str(on_path)
-
-
-def test_no_cli_at_all_names_the_extra_and_the_setting(tmp_path, monkeypatch):
-    """TURN-5: the first thing a new user may see."""
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(sys, "path", [str(tmp_path)])
-
-    with pytest.raises(RuntimeUnavailable, match=r"pip install 'hyperhive\[claude\]'.*put `claude` on PATH.*`command`"):
-        find_claude(None)

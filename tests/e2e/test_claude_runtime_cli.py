@@ -90,7 +90,9 @@ class Agent:
 
     async def wait_written(self, words: str) -> None:
         """Return when the CLI has these words in a session's file: it writes some 0.1 s behind what it does."""
-        while not any(words in session.read_text() for session in self.sessions):
+        while True:
+            if any(words in session.read_text() for session in self.sessions):
+                return
             await trio.lowlevel.checkpoint()
 
     async def turn(self, prompt: str, *, signal: Signal | None = None, when: Wait | None = None, **more) -> Ended:
