@@ -136,6 +136,8 @@ def _obeys(rule: Rule, default: Any = attrs.NOTHING, **more: Any) -> Any:
 flag_word = a_text('one line of 1 to 200 characters that does not begin with "-"', holds=_is_flag_safe)
 """The rule of what becomes one word of the runtime's command line (SEC-4)."""
 
+_budget = a_whole_number(least=1, most=1_000_000)
+
 _command = a_text("the path or name of an executable", holds=_is_path_text)
 
 
@@ -216,6 +218,9 @@ class HiveConfig:
         manager: the agent that is told of crashes and sees approvals; must be one of ``agents``.
         runtime_dir: where the sockets are, for a ``state_dir`` whose path is too long for one; None puts them in it.
         mcp_port: of the agents' listener on 127.0.0.1; 0 picks a free one once and keeps it (SURF-1).
+        pair_messages_per_hour: between two agents, both directions together, before the loop guard stops them (MSG-10).
+        sender_messages_per_hour: of one agent to others, likewise.
+        hive_messages_per_hour: of all agents together, likewise.
         agents: by name, in the order they are shown.
 
     Raises:
@@ -228,6 +233,9 @@ class HiveConfig:
     manager: str = _obeys(agent_name, DEFAULT_MANAGER)
     runtime_dir: Path | None = _obeys(unset_or(folder), None)
     mcp_port: int = _obeys(a_whole_number(least=0, most=65535), 0)
+    pair_messages_per_hour: int = _obeys(_budget, hive_broker.LoopBudgets().pair_messages_per_hour)
+    sender_messages_per_hour: int = _obeys(_budget, hive_broker.LoopBudgets().sender_messages_per_hour)
+    hive_messages_per_hour: int = _obeys(_budget, hive_broker.LoopBudgets().hive_messages_per_hour)
     agents: Mapping[str, AgentSettings] = _obeys(_agents)
 
     def __attrs_post_init__(self) -> None:
@@ -257,6 +265,15 @@ class HiveConfig:
         return HivePaths(state_dir=self.state_dir, runtime_dir=self.runtime_dir)
 
     @property
+    def budgets(self) -> hive_broker.LoopBudgets:
+        """How much agents may write in an hour."""
+        return hive_broker.LoopBudgets(
+            pair_messages_per_hour=self.pair_messages_per_hour,
+            sender_messages_per_hour=self.sender_messages_per_hour,
+            hive_messages_per_hour=self.hive_messages_per_hour,
+        )
+
+    @property
     def warnings(self) -> tuple[str, ...]:
         """Standing warnings: what was asked for and is not so, one sentence each, for the log and the operator."""
         names = [name for name, settings in self.agents.items() if settings.sandbox is Sandbox.AUTO]
@@ -264,7 +281,7 @@ class HiveConfig:
             return ()
         run = "runs" if len(names) == 1 else "run"
         warning = (
-            f'this version has no sandbox: {", ".join(names)} {run} with your own rights on this host; give them only '
+            f"this version has no sandbox: {', '.join(names)} {run} with your own rights on this host; give them only "
             'work you would run yourself (sandbox = "none" says that you know)'
         )
         return (warning,)

@@ -55,7 +55,20 @@ _OF_RUNTIME = (
     ),
 )
 _OF_AGENT = (AgentSettings, ("allowed_recipients", "sandbox"))
-_HiveTable = _table_class("_HiveTable", (HiveConfig, ("name", "state_dir", "manager", "runtime_dir", "mcp_port")))
+_OF_HIVE = (
+    HiveConfig,
+    (
+        "name",
+        "state_dir",
+        "manager",
+        "runtime_dir",
+        "mcp_port",
+        "pair_messages_per_hour",
+        "sender_messages_per_hour",
+        "hive_messages_per_hour",
+    ),
+)
+_HiveTable = _table_class("_HiveTable", _OF_HIVE)
 _RuntimeTable = _table_class("_RuntimeTable", _OF_RUNTIME)
 _DefaultsTable = _table_class("_DefaultsTable", _OF_AGENT)
 _AgentTable = _table_class("_AgentTable", _OF_RUNTIME, _OF_AGENT)

@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import final
 
 import attrs
@@ -27,6 +28,7 @@ from ._hostsock import (
     AgentStatusFeed,
     AgentStatusRow,
     AgentStatusStream,
+    DeadLetters,
     Inbox,
     Thread,
     serve_host_socket,
@@ -63,6 +65,7 @@ class Hive:
     def __init__(self, config: HiveConfig, broker: hive_broker.Broker, clock: hive_agent.WallClock) -> None:
         self.config = config
         self.started_at = clock()
+        self._clock = clock
         self._broker = broker
         self._operator = broker.mailbox(hive_broker.OPERATOR)
         self._feed = AgentStatusFeed()
@@ -164,6 +167,23 @@ class Hive:
         if not messages:
             raise RequestRefused(f"there is no message #{message_id}: see the inbox for the numbers")
         return Thread(id=messages[0].thread_id, messages=messages)
+
+    async def dead_letters(self, *, limit: int, before_id: int | None) -> DeadLetters:
+        """See ``HiveControl``."""
+        newest_first = await self._broker.dead_letters(limit=limit, before_id=before_id)
+        return DeadLetters(messages=newest_first[::-1])
+
+    async def requeue_dead_letter(self, message_id: int) -> hive_broker.Message:
+        """See ``HiveControl``."""
+        return await self._broker.requeue_dead_letter(message_id)
+
+    async def drop_dead_letter(self, message_id: int) -> hive_broker.Message:
+        """See ``HiveControl``."""
+        return await self._broker.drop_dead_letter(message_id)
+
+    async def backup(self, path: Path | None) -> hive_broker.BackedUp:
+        """See ``HiveControl``."""
+        return await self._broker.backup(path or self.config.paths.backup_file(self._clock()))
 
     async def shutdown(self, *, graceful: bool) -> None:
         """See ``HiveControl``."""
@@ -285,7 +305,7 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
             hive_agent.find_claude(settings.runtime.command)
         _make_folders(config)
         async with hive_broker.open_broker(
-            config.paths.broker_db, owner=f"hive {config.name!r}", clock=clock
+            config.paths.broker_db, owner=f"hive {config.name!r}", clock=clock, budgets=config.budgets
         ) as broker:
             config.paths.hive_json.unlink(missing_ok=True)
             await broker.set_agents(config.agents)

@@ -6,6 +6,7 @@ Owns the layout of the state folder and the one limit the kernel sets on it. Mak
 from __future__ import annotations
 
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import attrs
@@ -66,6 +67,13 @@ class HivePaths:
     def backups_dir(self) -> Path:
         """Copies of the database."""
         return self.state_dir / "backups"
+
+    def backup_file(self, at: float) -> Path:
+        """Where a backup made at that instant (unix seconds) goes."""
+        instant = datetime.fromtimestamp(at, UTC)
+        return (
+            self.backups_dir / f"broker-{instant.strftime('%Y%m%dT%H%M%S')}-{instant.microsecond // 1000:03d}Z.sqlite"
+        )
 
     @property
     def mcp_port_file(self) -> Path:

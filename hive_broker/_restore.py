@@ -89,6 +89,7 @@ def restore_database(
                 marks, messages = _marks(copy), _count(copy)
                 last = marks.get("messages", 0)
                 known, lost = _known_ids(ownership, database, after=last)
+                _let_go_of_turns(copy)
                 ids = _ids_to_go_on_from(marks, known, elapsed_seconds=now - (made_at or _newest(copy) or now))
                 _go_on_from(copy, ids)
             settle(fresh)
@@ -194,6 +195,13 @@ def _ids_to_go_on_from(
         table: known[table] if known.get(table, -1) >= mark else max(known.get(table, 0), mark) + gap
         for table, mark in marks.items()
     }
+
+
+def _let_go_of_turns(copy: apsw.Connection) -> None:
+    """Have the next start end every open turn: a client that outlived the database it opened one in is past it."""
+    columns = {name for _, name, *_ in rows_of(copy, "PRAGMA table_info(turns)")}
+    if "client" in columns:
+        copy.execute("UPDATE turns SET client = NULL WHERE closed_at IS NULL")
 
 
 def _go_on_from(copy: apsw.Connection, ids: Mapping[str, int]) -> None:

@@ -14,15 +14,16 @@ import trio
 
 from hive._errors import HiveNotRunning, HiveUnintelligible, HiveVanished, RequestRefused, SocketUnusable
 from hive._paths import require_socket_path
-from hive_broker import Acked, Sent
+from hive_broker import Acked, BackedUp, Message, Sent
 
-from ._control import AgentStatusRow, HiveStatus, Inbox, Thread
+from ._control import AgentStatusRow, DeadLetters, HiveStatus, Inbox, Thread
 from ._lines import LineCut, LineReader, LineTooLong
 from ._wire import MAX_ANSWER_BYTES, from_json, read_answer, request_line
 
 __all__ = ["HostClient", "open_host_client"]
 
 _ANSWER_SECONDS = 5.0  # what every client of the protocol waits
+_BACKUP_SECONDS = 3600.0  # a slow disk writes a hundred gigabytes meanwhile
 
 T = TypeVar("T")
 
@@ -54,7 +55,8 @@ async def open_host_client(path: Path) -> AsyncIterator[HostClient]:
 class HostClient:
     """Asks one hive, one thing at a time. Made by ``open_host_client``.
 
-    Every method raises ``RequestRefused`` with the hive's sentence, ``HiveVanished`` when no answer came within 5 s,
+    Every method raises ``RequestRefused`` with the hive's sentence, ``HiveVanished`` when no answer came within 5 s
+    (``backup``: an hour),
     and ``HiveUnintelligible`` when what came is no answer. After the last two, and after a cancelled call, the
     connection is out of step and every further call raises ``HiveVanished``.
     """
@@ -108,13 +110,34 @@ class HostClient:
         """The chain that ``message_id`` is part of (MSG-11)."""
         return from_json(await self._ask("thread", "thread", id=message_id), Thread)
 
+    async def dead_letters(self, *, limit: int = 20, before_id: int | None = None) -> DeadLetters:
+        """The newest ``limit`` dead letters of all inboxes, older than ``before_id`` where it is given (MSG-6)."""
+        optional = {} if before_id is None else {"before_id": before_id}
+        return from_json(await self._ask("dead_letters", "dead_letters", limit=limit, **optional), DeadLetters)
+
+    async def requeue_dead_letter(self, message_id: int) -> Message:
+        """Make a dead letter unread again, with all its attempts before it (MSG-6)."""
+        return from_json(await self._ask("message", "requeue_dead_letter", id=message_id), Message)
+
+    async def drop_dead_letter(self, message_id: int) -> Message:
+        """Put a dead letter aside for good; it is kept, and marked (MSG-6)."""
+        return from_json(await self._ask("message", "drop_dead_letter", id=message_id), Message)
+
+    async def backup(self, path: Path | None = None) -> BackedUp:
+        """Have the hive write a backup of its mail to an absolute path on its host, or beside the earlier ones."""
+        optional = {} if path is None else {"path": str(path)}
+        answer = await self._ask("backup", "backup", _BACKUP_SECONDS, **optional)
+        return from_json(answer, BackedUp)
+
     async def shutdown(self, *, graceful: bool) -> None:
         """Ask the whole hive to stop; returns once that is under way."""
         await self._ask(None, "shutdown", graceful=graceful)
 
-    async def _ask(self, payload: str | None, cmd: str, **fields: object) -> Any:
+    async def _ask(
+        self, payload: str | None, cmd: str, within_seconds: float = _ANSWER_SECONDS, /, **fields: object
+    ) -> Any:
         async with self._turn:
-            answer = await self._exchange({"cmd": cmd, **fields})
+            answer = await self._exchange({"cmd": cmd, **fields}, within_seconds)
         if answer["ok"] is not True:
             raise RequestRefused(str(answer.get("error", "the hive refused, and did not say why")))
         if payload is None:
@@ -123,16 +146,16 @@ class HostClient:
             raise HiveUnintelligible(f'the hive\'s answer to {cmd} must have "{payload}" and has not')
         return answer[payload]
 
-    async def _exchange(self, request: Mapping[str, object]) -> Mapping[str, Any]:
+    async def _exchange(self, request: Mapping[str, object], within_seconds: float) -> Mapping[str, Any]:
         if not self._in_step:
             raise HiveVanished("this connection lost an answer; open another one")
         self._in_step = False
         try:
-            with trio.fail_after(_ANSWER_SECONDS):
+            with trio.fail_after(within_seconds):
                 await self._stream.send_all(request_line(request))
                 line = await self._reader.next_line()
         except trio.TooSlowError as exc:
-            raise HiveVanished(f"the hive at {self._path} did not answer within {_ANSWER_SECONDS:.0f} s") from exc
+            raise HiveVanished(f"the hive at {self._path} did not answer within {within_seconds:.0f} s") from exc
         except LineTooLong as exc:
             raise HiveUnintelligible(f"an answer must have at most {MAX_ANSWER_BYTES} bytes, one had more") from exc
         except (trio.BrokenResourceError, LineCut) as exc:

@@ -7,13 +7,23 @@ port, the composition root implements it, the client gives the same values back 
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 import attrs
 
-from hive_broker import Acked, Message, Sent
+from hive_broker import Acked, BackedUp, Message, Sent
 
-__all__ = ["AgentDetail", "AgentStatusRow", "AgentStatusStream", "HiveControl", "HiveStatus", "Inbox", "Thread"]
+__all__ = [
+    "AgentDetail",
+    "AgentStatusRow",
+    "AgentStatusStream",
+    "DeadLetters",
+    "HiveControl",
+    "HiveStatus",
+    "Inbox",
+    "Thread",
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -127,6 +137,19 @@ class Thread:
     left_out: int = 0
 
 
+@attrs.frozen(kw_only=True)
+class DeadLetters:
+    """Messages of any inbox that were delivered too often without a good end (MSG-6).
+
+    Attributes:
+        messages: oldest first.
+        left_out: how many of the asked-for messages, the oldest, had no room in one answer.
+    """
+
+    messages: tuple[Message, ...]
+    left_out: int = 0
+
+
 class AgentStatusStream(Protocol):
     """Rows of agents that changed, for one subscriber."""
 
@@ -187,6 +210,25 @@ class HiveControl(Protocol):
 
     async def thread(self, message_id: int) -> Thread:
         """The chain that ``message_id`` is part of; refused when there is no such message."""
+        ...
+
+    async def dead_letters(self, *, limit: int, before_id: int | None) -> DeadLetters:
+        """The newest ``limit`` dead letters, older than ``before_id`` where it is given."""
+        ...
+
+    async def requeue_dead_letter(self, message_id: int) -> Message:
+        """Make a dead letter unread again; refused when it is none."""
+        ...
+
+    async def drop_dead_letter(self, message_id: int) -> Message:
+        """Put a dead letter aside for good, marked; refused when it is none."""
+        ...
+
+    async def backup(self, path: Path | None) -> BackedUp:
+        """Write a backup to an absolute path, or beside the earlier ones for None; takes as long as the disk does.
+
+        The one method that returns when all is done: a client that gives up earlier leaves a whole backup all the same.
+        """
         ...
 
     async def shutdown(self, *, graceful: bool) -> None:

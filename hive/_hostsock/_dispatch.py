@@ -7,6 +7,7 @@ verbs this version has no answer for. Knows no socket.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import assert_never
 
 import attrs
@@ -14,14 +15,18 @@ import attrs
 from hive._errors import RequestRefused
 from hive._structure import nearest
 
-from ._control import HiveControl, Inbox, Thread
+from ._control import DeadLetters, HiveControl, Inbox, Thread
 from ._requests import (
     Ack,
     AgentStatus,
+    Backup,
+    DropDeadLetter,
     ListAgents,
+    ListDeadLetters,
     LookIntoInbox,
     NotInThisVersion,
     Request,
+    RequeueDeadLetter,
     Restart,
     Scope,
     Send,
@@ -63,6 +68,11 @@ async def carry_out(control: HiveControl, request: Request) -> Payload:
             return {"status": to_json(await control.hive_status())}
         case Send() | LookIntoInbox() | Ack() | ShowThread():
             return await _messages(control, request)
+        case ListDeadLetters() | RequeueDeadLetter() | DropDeadLetter():
+            return await _dead_letters(control, request)
+        case Backup():
+            path = None if request.path is None else Path(request.path)
+            return {"backup": to_json(await control.backup(path))}
         case Shutdown():
             await control.shutdown(graceful=request.graceful)
             return _DONE
@@ -100,7 +110,18 @@ async def _messages(control: HiveControl, request: Send | LookIntoInbox | Ack | 
             return {"thread": _fitted(await control.thread(request.id))}
 
 
-def _fitted(found: Inbox | Thread) -> object:
+async def _dead_letters(control: HiveControl, request: ListDeadLetters | RequeueDeadLetter | DropDeadLetter) -> Payload:
+    match request:
+        case ListDeadLetters():
+            found = await control.dead_letters(limit=request.limit, before_id=request.before_id)
+            return {"dead_letters": _fitted(found)}
+        case RequeueDeadLetter():
+            return {"message": to_json(await control.requeue_dead_letter(request.id))}
+        case DropDeadLetter():
+            return {"message": to_json(await control.drop_dead_letter(request.id))}
+
+
+def _fitted(found: Inbox | Thread | DeadLetters) -> object:
     fits = messages_that_fit(found.messages)
     left_out = found.left_out + len(found.messages) - len(fits)
     return to_json(attrs.evolve(found, messages=fits, left_out=left_out))

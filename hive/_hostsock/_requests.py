@@ -31,10 +31,14 @@ __all__ = [
     "PROTOCOL_VERSION",
     "Ack",
     "AgentStatus",
+    "Backup",
+    "DropDeadLetter",
     "ListAgents",
+    "ListDeadLetters",
     "LookIntoInbox",
     "NotInThisVersion",
     "Request",
+    "RequeueDeadLetter",
     "Restart",
     "Scope",
     "Send",
@@ -54,6 +58,7 @@ _MAX_DEPTH = 8  # our deepest request has 3 levels
 _ROW_ID = a_whole_number(least=1, most=2**63 - 1)
 _ANY_I64 = a_whole_number(least=-(2**63), most=2**63 - 1)
 _NAME = a_text("an agent's name")
+_PLACE = a_text("an absolute path", holds=lambda text: text.startswith("/") and "\0" not in text)
 _ANY_TEXT = a_text("a string", holds=lambda _text: True)
 
 
@@ -170,6 +175,35 @@ class ShowThread:
 
 
 @attrs.frozen(kw_only=True)
+class ListDeadLetters:
+    """``dead_letters``."""
+
+    limit: int = optional(a_whole_number(least=1, most=200), 20)
+    before_id: int | None = optional(_ROW_ID, None)
+
+
+@attrs.frozen(kw_only=True)
+class RequeueDeadLetter:
+    """``requeue_dead_letter``."""
+
+    id: int = required(_ROW_ID)
+
+
+@attrs.frozen(kw_only=True)
+class DropDeadLetter:
+    """``drop_dead_letter``."""
+
+    id: int = required(_ROW_ID)
+
+
+@attrs.frozen(kw_only=True)
+class Backup:
+    """``backup``: to a place on the hive's host, or beside the earlier ones."""
+
+    path: str | None = optional(_PLACE, None)
+
+
+@attrs.frozen(kw_only=True)
 class Shutdown:
     """``shutdown``: the whole hive."""
 
@@ -212,6 +246,10 @@ Request = (
     | LookIntoInbox
     | Ack
     | ShowThread
+    | ListDeadLetters
+    | RequeueDeadLetter
+    | DropDeadLetter
+    | Backup
     | Shutdown
     | NotInThisVersion
 )
@@ -229,6 +267,10 @@ _VERBS: Mapping[str, type[Any]] = {
     "inbox": LookIntoInbox,
     "ack": Ack,
     "thread": ShowThread,
+    "dead_letters": ListDeadLetters,
+    "requeue_dead_letter": RequeueDeadLetter,
+    "drop_dead_letter": DropDeadLetter,
+    "backup": Backup,
     "shutdown": Shutdown,
 }
 _LATER: Mapping[str, type[Any]] = {

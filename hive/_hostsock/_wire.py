@@ -18,9 +18,9 @@ from cattrs.errors import BaseValidationError
 from cattrs.gen import make_dict_structure_fn, override
 
 from hive._errors import HiveUnintelligible
-from hive_broker import Acked, Message, Sent
+from hive_broker import Acked, BackedUp, Message, Sent
 
-from ._control import AgentDetail, AgentStatusRow, HiveStatus, Inbox, Thread
+from ._control import AgentDetail, AgentStatusRow, DeadLetters, HiveStatus, Inbox, Thread
 from ._requests import PROTOCOL_VERSION
 
 __all__ = [
@@ -133,7 +133,7 @@ def from_json(value: object, cls: type[T]) -> T:
 @functools.cache
 def _converter() -> cattrs.Converter:
     converter = cattrs.Converter()
-    for cls in (Message, Sent, Acked, AgentStatusRow, AgentDetail, Inbox, Thread, HiveStatus):
+    for cls in (Message, Sent, Acked, BackedUp, AgentStatusRow, AgentDetail, Inbox, Thread, DeadLetters, HiveStatus):
         converter.register_structure_hook(cls, _lenient(cls, converter))
     return converter
 

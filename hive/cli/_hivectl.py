@@ -6,31 +6,20 @@ the renderers are imported when a command runs, so that completion and ``--help`
 
 from __future__ import annotations
 
-import json
-import os
 import sys
-from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from typing import NoReturn
 
 import click
 
+from ._ask import as_json_option, call, find, message_id_type, print_answer
+from ._dead_letters import dead_letters
 from ._group import CommandGroup, completion_help, run_group
-from ._text import on_terminal
-
-if TYPE_CHECKING:
-    from hive._hostsock import HostClient
-
-    from ._find import FoundHive
+from ._text import on_terminal, size
 
 __all__ = ["hivectl", "hivectl_main"]
-
-T = TypeVar("T")
-
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-_message_id = click.IntRange(min=1, max=2**63 - 1)
 
 
 @click.group(cls=CommandGroup, epilog=completion_help("hivectl"))
@@ -47,73 +36,91 @@ def hivectl(ctx: click.Context, state: Path | None) -> None:
 
 
 @hivectl.command()
-@_as_json
+@as_json_option
 @click.pass_obj
 def status(state: Path | None, *, as_json: bool) -> None:
     """Show the hive and its agents."""
-    found = _call(state, lambda client: client.hive_status())
-    _print(found, as_json, lambda: _render().print_status(found))
+    found = call(state, lambda client: client.hive_status())
+    print_answer(found, as_json, lambda: _render().print_status(found))
 
 
 @hivectl.command()
 @click.argument("to")
 @click.argument("body")
-@click.option("--reply-to", type=_message_id, metavar="ID", help="The message this answers.")
-@_as_json
+@click.option("--reply-to", type=message_id_type, metavar="ID", help="The message this answers.")
+@as_json_option
 @click.pass_obj
 def send(state: Path | None, to: str, body: str, reply_to: int | None, *, as_json: bool) -> None:
     """Send BODY to the agent TO; with - as BODY, what comes on stdin."""
     text = _stdin_text() if body == "-" else body
-    sent = _call(state, lambda client: client.send(to=to, body=text, in_reply_to=reply_to))
-    _print(sent, as_json, lambda: click.echo(f"sent #{sent.id} to {on_terminal(to)}"))
+    sent = call(state, lambda client: client.send(to=to, body=text, in_reply_to=reply_to))
+    print_answer(sent, as_json, lambda: click.echo(f"sent #{sent.id} to {on_terminal(to)}"))
 
 
 @hivectl.command()
 @click.option("--agent", metavar="NAME", help="Look into this agent's inbox; nothing is popped.")
 @click.option("--unread", is_flag=True, help="Only what is unread.")
 @click.option("--limit", type=click.IntRange(1, 200), default=20, show_default=True, help="The newest so many.")
-@_as_json
+@as_json_option
 @click.pass_obj
 def inbox(state: Path | None, agent: str | None, limit: int, *, unread: bool, as_json: bool) -> None:
     """Show the messages to you, the newest last. They stay unread until you ack them."""
-    found = _call(state, lambda client: client.inbox(agent=agent, limit=limit, unread_only=unread))
-    _print(found, as_json, lambda: _render().print_inbox(found))
+    found = call(state, lambda client: client.inbox(agent=agent, limit=limit, unread_only=unread))
+    print_answer(found, as_json, lambda: _render().print_inbox(found))
 
 
 @hivectl.command()
-@click.argument("message_id", metavar="ID", type=_message_id)
-@_as_json
+@click.argument("message_id", metavar="ID", type=message_id_type)
+@as_json_option
 @click.pass_obj
 def thread(state: Path | None, message_id: int, *, as_json: bool) -> None:
     """Show the whole exchange that message ID is part of."""
-    found = _call(state, lambda client: client.thread(message_id))
-    _print(found, as_json, lambda: _render().print_thread(found))
+    found = call(state, lambda client: client.thread(message_id))
+    print_answer(found, as_json, lambda: _render().print_thread(found))
 
 
 @hivectl.command()
-@click.argument("up_to", metavar="ID", type=_message_id)
-@_as_json
+@click.argument("up_to", metavar="ID", type=message_id_type)
+@as_json_option
 @click.pass_obj
 def ack(state: Path | None, up_to: int, *, as_json: bool) -> None:
     """Mark your messages up to and with ID as read."""
-    acked = _call(state, lambda client: client.ack(up_to))
+    acked = call(state, lambda client: client.ack(up_to))
     number = f"{acked.acked} message{'' if acked.acked == 1 else 's'}"
-    _print(acked, as_json, lambda: click.echo(f"acked {number} up to #{up_to}"))
+    print_answer(acked, as_json, lambda: click.echo(f"acked {number} up to #{up_to}"))
 
 
 @hivectl.command()
 @click.argument("name")
-@_as_json
+@as_json_option
 @click.pass_obj
 def restart(state: Path | None, name: str, *, as_json: bool) -> None:
     """Stop the agent NAME and start it again, also one that has failed."""
-    _call(state, lambda client: client.restart(name))
-    _print({"restarting": name}, as_json, lambda: click.echo(f"restarting {on_terminal(name)}"))
+    call(state, lambda client: client.restart(name))
+    print_answer({"restarting": name}, as_json, lambda: click.echo(f"restarting {on_terminal(name)}"))
+
+
+@hivectl.command()
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+@as_json_option
+@click.pass_obj
+def backup(state: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Write a backup of all mail to FILE (default: into backups/ of the state folder), while the hive works on.
+
+    `hive restore` puts one back.
+    """
+    made = call(state, lambda client: client.backup(None if file is None else file.absolute()))
+    number = f"{made.messages} message{'' if made.messages == 1 else 's'}"
+    shown = f"backed up {number} to {on_terminal(made.path)} ({size(made.size_bytes)})"
+    print_answer(made, as_json, lambda: click.echo(shown))
+
+
+hivectl.add_command(dead_letters)
 
 
 @hivectl.command()
 @click.option("--now", is_flag=True, help="Do not let running turns finish; their messages are delivered again.")
-@_as_json
+@as_json_option
 @click.pass_obj
 def stop(state: Path | None, *, now: bool, as_json: bool) -> None:
     """Stop the whole hive, and wait until it is gone."""
@@ -121,9 +128,9 @@ def stop(state: Path | None, *, now: bool, as_json: bool) -> None:
 
     from ._stop import stop_hive
 
-    found = _find(state)
+    found = find(state)
     stopped = trio.run(partial(stop_hive, found, graceful=not now, tell=partial(click.echo, err=True)))
-    _print(stopped, as_json, lambda: click.echo(f"hive {on_terminal(stopped.hive)} has stopped"))
+    print_answer(stopped, as_json, lambda: click.echo(f"hive {on_terminal(stopped.hive)} has stopped"))
 
 
 def _stdin_text() -> str:
@@ -136,37 +143,6 @@ def _stdin_text() -> str:
         return raw.decode("utf-8").removesuffix("\n")
     except UnicodeDecodeError as exc:
         raise click.UsageError(f"a message must be UTF-8, byte {exc.start} of stdin is not") from None
-
-
-def _find(state: Path | None) -> FoundHive:
-    from ._find import find_hive
-
-    return find_hive(state, environ=os.environ, folder=Path())
-
-
-def _call(state: Path | None, ask: Callable[[HostClient], Awaitable[T]]) -> T:
-    """What ``ask`` gives, of the hive that is meant."""
-    import trio
-
-    from hive._hostsock import open_host_client
-
-    found = _find(state)
-
-    async def main() -> T:
-        async with open_host_client(found.host_sock) as client:
-            return await ask(client)
-
-    return trio.run(main)
-
-
-def _print(found: object, as_json: bool, show: Callable[[], None]) -> None:
-    if not as_json:
-        return show()
-    from hive._hostsock import to_json
-
-    json.dump(to_json(found), sys.stdout, indent=2)
-    sys.stdout.write("\n")
-    return None
 
 
 def _render() -> ModuleType:

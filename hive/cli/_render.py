@@ -14,12 +14,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from hive._hostsock import AgentDetail, HiveStatus, Inbox, Thread
+from hive._hostsock import AgentDetail, DeadLetters, HiveStatus, Inbox, Thread
 from hive_broker import OPERATOR, Message
 
 from ._text import age, on_terminal
 
-__all__ = ["print_inbox", "print_status", "print_thread"]
+__all__ = ["print_dead_letters", "print_inbox", "print_status", "print_thread"]
 
 _NO_TERMINAL_COLUMNS = 1_000_000  # a pipe has no edge: one row stays one line, also the longest message's
 _INDENT = "  "
@@ -108,6 +108,18 @@ def print_thread(thread: Thread) -> None:
     _print_messages(_console(), thread.messages, thread.left_out, mark_unread=False)
 
 
+def print_dead_letters(found: DeadLetters) -> None:
+    """Dead letters, newest last, and what can be done with one."""
+    console = _console()
+    if not found.messages:
+        console.print("no dead letters")
+        return
+    _print_messages(console, found.messages, found.left_out, mark_unread=False)
+    last = found.messages[-1].id
+    hint = f"hivectl dead-letters requeue {last} hands it out again, hivectl dead-letters drop {last} puts it aside"
+    console.print(hint, style="dim")
+
+
 def _print_messages(console: Console, messages: Sequence[Message], left_out: int, *, mark_unread: bool) -> None:
     if left_out:
         console.print(f"({_plural(left_out, 'older message')} left out: too long for one answer)", style="dim")
@@ -128,6 +140,8 @@ def _heading(message: Message, now: float, *, mark_unread: bool) -> Text:
     heading.append(f"  {age(now - message.sent_at)} ago" if now - message.sent_at >= 1 else "  now", "dim")
     if message.in_reply_to is not None:
         heading.append(f"  answers #{message.in_reply_to}", "dim")
+    if message.dropped_at is not None:
+        heading.append("  dropped", "dim")
     if message.dead_at is not None:
         heading.append(f"  dead letter after {_plural(message.attempts, 'attempt')}", "bold red")
     return heading
