@@ -1,12 +1,14 @@
-"""The broker: durable messages between named agents, over one SQLite writer.
+"""The broker: durable messages between named agents, over one SQLite writer, and what is kept beside them.
 
-It knows messages, leases, acks and agents' names; no agent process, MCP, HTTP or Claude.
+It knows messages, leases, acks, agents' names and what is due at an hour; no agent process, MCP, HTTP or Claude.
 """
 
 from __future__ import annotations
 
+from ._approvals import Approval, ApprovalKind, ApprovalStatus
 from ._backup import BackedUp
 from ._broker import Broker, open_broker
+from ._client import SocketMailbox, open_mailbox_client
 from ._doctor import DatabaseReport, examine_database
 from ._errors import (
     BrokerClosed,
@@ -14,6 +16,8 @@ from ._errors import (
     BrokerError,
     BrokerLocked,
     BrokerUnavailable,
+    MailboxSocketRefused,
+    MailboxSocketUnusable,
     MessageRefused,
     RequestRefused,
     SchemaTooNew,
@@ -26,17 +30,29 @@ from ._flow import (
     MessageSent,
     MessagesPopped,
     MessagesReturned,
+    RecordKind,
+    RecordsChanged,
 )
 from ._guard import LoopBudgets
 from ._log import get_logger
 from ._mailbox import BrokerMailbox
+from ._notices import Noted, Notice
 from ._owner import owner_of
+from ._permissions import Permissions
+from ._reminders import REMINDER_LIMIT_BYTES, Reminder
 from ._restore import Restored, restore_database
+from ._schedule_requests import SCHEDULE_LIMIT_BYTES, Fired, ScheduleEdit
+from ._schedules import Schedule, ScheduleStatus, ScheduleTarget
+from ._server import serve_mailbox
+from ._timetable import Timetable
+from ._todos import Todo, TodoChange, TodosDone, TodoUpserted
 from ._types import (
     MAX_BODY_BYTES,
     OPERATOR,
     RECV_CAP,
+    REMINDER,
     RESERVED_NAMES,
+    SCHEDULE,
     SYSTEM,
     Acked,
     Delivery,
@@ -56,9 +72,16 @@ __all__ = [
     "MAX_BODY_BYTES",
     "OPERATOR",
     "RECV_CAP",
+    "REMINDER",
+    "REMINDER_LIMIT_BYTES",
     "RESERVED_NAMES",
+    "SCHEDULE",
+    "SCHEDULE_LIMIT_BYTES",
     "SYSTEM",
     "Acked",
+    "Approval",
+    "ApprovalKind",
+    "ApprovalStatus",
     "BackedUp",
     "Broker",
     "BrokerClosed",
@@ -69,11 +92,14 @@ __all__ = [
     "BrokerUnavailable",
     "DatabaseReport",
     "Delivery",
+    "Fired",
     "FlowEvent",
     "InboxCounts",
     "InboxSummary",
     "JsonObject",
     "LoopBudgets",
+    "MailboxSocketRefused",
+    "MailboxSocketUnusable",
     "Message",
     "MessageRefused",
     "MessageSent",
@@ -81,11 +107,27 @@ __all__ = [
     "MessagesDied",
     "MessagesPopped",
     "MessagesReturned",
+    "Noted",
+    "Notice",
+    "Permissions",
     "Received",
+    "RecordKind",
+    "RecordsChanged",
+    "Reminder",
     "RequestRefused",
     "Restored",
+    "Schedule",
+    "ScheduleEdit",
+    "ScheduleStatus",
+    "ScheduleTarget",
     "SchemaTooNew",
     "Sent",
+    "SocketMailbox",
+    "Timetable",
+    "Todo",
+    "TodoChange",
+    "TodoUpserted",
+    "TodosDone",
     "TurnClosed",
     "TurnLease",
     "TurnOver",
@@ -94,6 +136,8 @@ __all__ = [
     "get_logger",
     "is_agent_name",
     "open_broker",
+    "open_mailbox_client",
     "owner_of",
     "restore_database",
+    "serve_mailbox",
 ]

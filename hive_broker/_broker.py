@@ -11,7 +11,6 @@ import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager
 from functools import partial
-from types import TracebackType
 from typing import final
 
 import outcome
@@ -24,20 +23,19 @@ from ._database import Database, open_database
 from ._engine import Engine
 from ._flow import FlowEvent
 from ._guard import LoopBudgets
+from ._hive_records import HiveRecords
 from ._mailbox import BrokerMailbox
 from ._owner import own_database
-from ._rules import check_body, check_label, is_row_id, shown
+from ._rules import check_body, check_label, check_limit, is_row_id, require_agent_name
+from ._set_aside import SetAside
 from ._types import OPERATOR, InboxCounts, Message, Sent, WallClock, is_agent_name
 from ._writer import commit
 
 __all__ = ["Broker", "open_broker"]
 
-_PAGE_CAP = 1000
-"""Messages one call can give at most: with bodies of the largest size that is 256 MiB already."""
-
 
 @final
-class Broker:
+class Broker(HiveRecords):
     """Durable messages between the agents of one hive; made by ``open_broker``.
 
     What is said of calls and cancellation at ``BrokerMailbox`` holds here too.
@@ -53,7 +51,7 @@ class Broker:
             ValueError: a name is not one an agent can have (SEC-4).
         """
         for name in names:
-            _require_agent_name(name)
+            require_agent_name(name)
         await self._engine.change(partial(_store.set_agents, names=tuple(names)))
 
     async def end_held_turns(self, *, keep: Collection[str] = ()) -> None:
@@ -78,7 +76,7 @@ class Broker:
             ValueError: nobody can have that name.
         """
         if name != OPERATOR:
-            _require_agent_name(name)
+            require_agent_name(name)
         return BrokerMailbox(self._engine, name, allowed_recipients)
 
     async def deliver(self, sender: str, to: str, body: str) -> Sent:
@@ -110,7 +108,7 @@ class Broker:
             before_id: only older ones than this id, to page on.
             unread_only: only those that a ``recv`` could pop now.
         """
-        _require_limit(limit)
+        check_limit(limit)
         if name != OPERATOR and not is_agent_name(name):
             await trio.lowlevel.checkpoint()
             return ()
@@ -132,7 +130,7 @@ class Broker:
             limit: messages at most.
             before_id: only older ones than this id, to page on.
         """
-        _require_limit(limit)
+        check_limit(limit)
         return await self._engine.look(partial(_queries.history, limit=limit, before_id=before_id))
 
     async def dead_letters(self, *, limit: int = 50, before_id: int | None = None) -> tuple[Message, ...]:
@@ -142,7 +140,7 @@ class Broker:
             limit: messages at most.
             before_id: only older ones than this id, to page on.
         """
-        _require_limit(limit)
+        check_limit(limit)
         return await self._engine.look(partial(_queries.dead_letters, limit=limit, before_id=before_id))
 
     async def requeue_dead_letter(self, message_id: int) -> Message:
@@ -203,6 +201,8 @@ async def open_broker(
     lease_seconds: float = 600,
     max_deliveries: int = 5,
     budgets: LoopBudgets | None = None,
+    manager: str = "ruth",
+    max_pending_reminders: int = 50,
 ) -> AsyncIterator[Broker]:
     """Open the broker over one database file, which it alone owns until the block is left (EMBED-1, REL-2).
 
@@ -219,25 +219,35 @@ async def open_broker(
         lease_seconds: how long a row popped outside a turn stays in flight (MSG-5).
         max_deliveries: failed attempts after which a row is a dead letter (MSG-6).
         budgets: how much agents may write in an hour; None lets them write as much as they want (MSG-10).
+        manager: the agent that may see and cancel approvals, and hears of those whose submitter is gone (SYS-2).
+        max_pending_reminders: of one agent (INB-3).
 
     Raises:
         BrokerLocked: another live process owns the file, and is named.
         SchemaTooNew: a newer hyperhive wrote the file.
         BrokerDamaged: the file is no database of ours, or contradicts itself. A file over 64 MiB is not read through.
         BrokerUnavailable: the disk or the folder says no.
-        ValueError: ``lease_seconds`` or ``max_deliveries`` is not above zero.
+        ValueError: ``lease_seconds`` or ``max_deliveries`` is not above zero, or ``max_pending_reminders`` is below.
     """
     if not 0 < lease_seconds < float("inf"):
         raise ValueError(f"lease_seconds must be above zero and finite, got {lease_seconds!r}")
     if max_deliveries < 1:
         raise ValueError(f"max_deliveries must be 1 or more, got {max_deliveries!r}")
+    if max_pending_reminders < 0:
+        raise ValueError(f"max_pending_reminders must be 0 or more, got {max_pending_reminders!r}")
     with own_database(path, owner=owner) as ownership:
         async with open_database(ownership) as database:
             await _end_previous_life(database, now=clock(), max_deliveries=max_deliveries)
             engine = Engine(
-                database, clock=clock, lease_seconds=lease_seconds, max_deliveries=max_deliveries, budgets=budgets
+                database,
+                clock=clock,
+                lease_seconds=lease_seconds,
+                max_deliveries=max_deliveries,
+                budgets=budgets,
+                manager=manager,
+                max_pending_reminders=max_pending_reminders,
             )
-            body = _SetAside()
+            body = SetAside()
             # Shielded once the body is left: what remains is the commit that is running.
             with trio.CancelScope() as closing:
                 async with tricycle.open_service_nursery() as nursery:
@@ -250,45 +260,9 @@ async def open_broker(
             body.raise_again()
 
 
-@final
-class _SetAside:
-    """Takes what a block raised, cancellation too, to raise it again where no nursery puts it into a group."""
-
-    def __init__(self) -> None:
-        self._raised: BaseException | None = None
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> bool:
-        self._raised = raised
-        return True
-
-    def raise_again(self) -> None:
-        raised, self._raised = self._raised, None
-        if raised is None:
-            return
-        try:
-            raise raised
-        finally:
-            del raised  # its traceback holds this frame
-
-
 async def _end_previous_life(database: Database, *, now: float, max_deliveries: int) -> None:
     work = partial(_store.end_previous_life, now=now, max_deliveries=max_deliveries)
     with trio.CancelScope(shield=True):
         (answer,) = await database.run(partial(commit, works=[work], before_commit=database.note_ids))
     if isinstance(answer, outcome.Error):
         raise answer.error
-
-
-def _require_agent_name(name: str) -> None:
-    if not is_agent_name(name):
-        raise ValueError(
-            f"an agent's name must be [a-z0-9-], 1 to 63 bytes, no hyphen at an end, not reserved, got {shown(name)}"
-        )
-
-
-def _require_limit(limit: int) -> None:
-    if not 1 <= limit <= _PAGE_CAP:
-        raise ValueError(f"limit must be 1 to {_PAGE_CAP}, got {limit!r}: page on with before_id")

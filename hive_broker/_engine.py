@@ -1,13 +1,11 @@
-"""What turns a store into a broker: changes that are committed, wake-ups, and leases that end by themselves.
+"""What turns a store into a broker: changes that are committed, wake-ups, and what is due by itself.
 
-Owns the two tasks (writer, lease clock) and what follows a commit. Knows rows only by the events of ``_flow``.
+Owns the two tasks (writer, clock) and what follows a commit. Knows rows only by the events of ``_flow``.
 ``_broker`` and ``_mailbox`` are its faces; ``open_broker`` runs it.
 """
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,12 +14,14 @@ from typing import TypeVar, final
 import apsw
 import trio
 
-from . import _queries, _store
+from . import _queries
 from ._applied import once
+from ._clock import DueClock, DueRules
 from ._database import Database
-from ._errors import BrokerClosed, BrokerDamaged, BrokerUnavailable
-from ._flow import FlowEvent, MessageSent, MessagesPopped, MessagesReturned
+from ._errors import BrokerClosed
+from ._flow import FlowEvent, MessageSent, MessagesReturned
 from ._guard import LoopBudgets
+from ._timetable import local_zone
 from ._types import WallClock
 from ._watch import Watchers
 from ._writer import Work, Writer
@@ -29,11 +29,6 @@ from ._writer import Work, Writer
 __all__ = ["Engine"]
 
 T = TypeVar("T")
-
-_log = logging.getLogger("hive_broker")
-
-_RECHECK_SECONDS = 60
-"""How long the lease clock sleeps at most while a lease is open: the wall clock may be set meanwhile."""
 
 
 @final
@@ -45,6 +40,9 @@ class Engine:
         lease_seconds: how long a row popped outside a turn stays in flight.
         max_deliveries: failed attempts after which a row is a dead letter.
         budgets: how much agents may write in an hour; None for as much as they want.
+        manager: the agent that decides beside the operator, and is told where nobody else can be.
+        max_pending_reminders: of one agent.
+        zone: the time zone that a cron means.
     """
 
     def __init__(
@@ -55,16 +53,26 @@ class Engine:
         lease_seconds: float,
         max_deliveries: int,
         budgets: LoopBudgets | None,
+        manager: str,
+        max_pending_reminders: int,
     ) -> None:
         self.clock = clock
         self.lease_seconds = lease_seconds
         self.max_deliveries = max_deliveries
         self.budgets = budgets
+        self.manager = manager
+        self.max_pending_reminders = max_pending_reminders
+        self.zone = local_zone()
         self._database = database
         self._writer = Writer(database, on_commit=self._follow_commit)
         self._watchers = Watchers()
         self._mail: dict[str, trio.Event] = {}
-        self._lease_taken = trio.Event()
+        self._due = DueClock(
+            DueRules(lease_seconds=lease_seconds, max_deliveries=max_deliveries, zone=self.zone),
+            clock=clock,
+            glance=database.glance,
+            change=self.change,
+        )
         self._closed = False
 
     @property
@@ -116,7 +124,7 @@ class Engine:
         """Serve until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._writer.run)
-            nursery.start_soon(self._run_lease_clock)
+            nursery.start_soon(self._due.run)
 
     def close(self) -> None:
         """Refuse all further calls, and let go of everybody who waits."""
@@ -133,46 +141,15 @@ class Engine:
     def _follow_commit(self, flow: Sequence[FlowEvent]) -> None:
         self._watchers.publish(flow)
         for event in flow:
+            self._due.follow(event)
             match event:
                 case MessageSent(message=message):
                     self._wake(message.recipient)
                 case MessagesReturned(agent=agent):
                     self._wake(agent)
-                case MessagesPopped(turn_id=None):
-                    self._lease_taken.set()
                 case _:
                     pass
 
     def _wake(self, name: str) -> None:
         if (mail := self._mail.pop(name, None)) is not None:
             mail.set()
-
-    async def _run_lease_clock(self) -> None:
-        while True:
-            self._lease_taken = trio.Event()
-            try:
-                wait_seconds = await self._end_due_leases()
-            except BrokerClosed:
-                await trio.sleep_forever()  # closing: cancelled next
-            except (BrokerUnavailable, BrokerDamaged) as exc:
-                _log.warning("leases that are over could not be ended, trying again in a minute: %s", exc)
-                wait_seconds = _RECHECK_SECONDS
-            with trio.move_on_after(wait_seconds):
-                await self._lease_taken.wait()
-
-    async def _end_due_leases(self) -> float:
-        """End what is due by the wall clock, and return how long there is nothing to do: for ever without a lease."""
-        await trio.lowlevel.checkpoint()
-        while (ends_at := self._database.glance(_queries.next_expiry)) is not None:
-            now = self.clock()
-            if now < ends_at <= now + self.lease_seconds:
-                return min(ends_at - now, _RECHECK_SECONDS)
-            await self.change(
-                partial(
-                    _store.end_expired_leases,
-                    now=now,
-                    lease_seconds=self.lease_seconds,
-                    max_deliveries=self.max_deliveries,
-                )
-            )
-        return math.inf

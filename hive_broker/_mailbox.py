@@ -12,16 +12,17 @@ from functools import partial
 from typing import final
 
 from . import _queries, _store
+from ._agent_records import AgentRecords
 from ._engine import Engine
 from ._errors import MessageRefused
-from ._rules import check_body
-from ._types import RECV_CAP, Acked, InboxSummary, Received, Sent, TurnClosed, TurnLease
+from ._rules import check_body, check_label
+from ._types import RECV_CAP, SYSTEM, Acked, InboxSummary, Received, Sent, TurnClosed, TurnLease
 
 __all__ = ["BrokerMailbox"]
 
 
 @final
-class BrokerMailbox:
+class BrokerMailbox(AgentRecords):
     """The inbox and outbox of one agent, or of the operator; made by ``Broker.mailbox``.
 
     Every method that changes something returns after its commit. A caller that is cancelled either gets
@@ -69,12 +70,13 @@ class BrokerMailbox:
             raise answer
         return answer
 
-    async def recv(self, *, limit: int = 1, turn_id: int | None = None) -> Received:
+    async def recv(self, *, limit: int = 1, turn_id: int | None = None, limit_bytes: int | None = None) -> Received:
         """Pop up to ``limit`` unread rows, oldest first, without waiting for any (MSG-4, MSG-5).
 
         Args:
             limit: 1 to ``RECV_CAP``.
             turn_id: the open turn they are popped under; None pops them under a lease of ``lease_seconds``.
+            limit_bytes: what the bodies of several may have together; the first is popped in any case.
 
         Raises:
             ValueError: the limit is out of its range.
@@ -89,6 +91,7 @@ class BrokerMailbox:
             limit=limit,
             turn_id=turn_id,
             lease_seconds=self._engine.lease_seconds,
+            limit_bytes=limit_bytes,
         )
         return await self._engine.change(work)
 
@@ -145,3 +148,34 @@ class BrokerMailbox:
             max_deliveries=self._engine.max_deliveries,
         )
         return await self._engine.change(work, size_bytes=len(text))
+
+    # --- for the socket
+
+    async def wake(self, *, label: str, body: str) -> Sent:
+        """Store a message to this name from a label that is nobody's name (WAKE-2).
+
+        Raises:
+            MessageRefused: with the reason and what to do.
+        """
+        check_label(label)
+        if label == SYSTEM:
+            raise MessageRefused(f"a label must not be a reserved name, got {label!r}: choose another label")
+        size_bytes = check_body(body)
+        work = partial(_store.deliver, now=self._engine.clock(), sender=label, to=self._name, body=body)
+        return await self._engine.change(work, size_bytes=size_bytes)
+
+    async def begin_life(self, *, client: str, has_turn: bool) -> None:
+        """End the turn that an earlier life of this agent left open, so that its rows are unread again (TURN-4).
+
+        Args:
+            client: the life that runs this agent's turns from here on.
+            has_turn: whether it says of a turn that it is its own; only then one it opened before is left.
+        """
+        work = partial(
+            _store.end_turn_of,
+            now=self._engine.clock(),
+            agent=self._name,
+            but_of=client if has_turn else None,
+            max_deliveries=self._engine.max_deliveries,
+        )
+        await self._engine.change(work)

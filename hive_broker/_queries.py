@@ -123,8 +123,12 @@ def dead_letters(db: apsw.Connection, *, limit: int, before_id: int | None) -> t
 
 
 def thread(db: apsw.Connection, message_id: int) -> tuple[Message, ...]:
-    """The chain a message belongs to, oldest first; its newest thousand when it is longer; empty for no such id."""
-    sql = f"""SELECT {COLUMNS} FROM messages WHERE thread_id = (SELECT thread_id FROM messages WHERE id = ?)
+    """The chain a message belongs to, oldest first; its newest thousand when it is longer; empty for no such id.
+
+    What is left of a chain is found by its first message too, after that one left.
+    """
+    sql = f"""SELECT {COLUMNS} FROM messages
+              WHERE thread_id = coalesce((SELECT thread_id FROM messages WHERE id = ?1), ?1)
               ORDER BY id DESC LIMIT {_THREAD_CAP}"""
     return _messages(rows_of(db, sql, (message_id,)))[::-1]
 

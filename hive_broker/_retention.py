@@ -13,7 +13,7 @@ import apsw
 from ._flow import Done
 from ._queries import rows_of
 
-__all__ = ["HANDLED_SECONDS", "TURN_SECONDS", "drop_old", "next_drop_at"]
+__all__ = ["HANDLED_SECONDS", "TURN_SECONDS", "drop_old", "seconds_to_drop"]
 
 HANDLED_SECONDS = 30 * 86_400
 """How long an acked message stays, and a todo or a notice that is done: a month to look back on."""
@@ -33,13 +33,13 @@ _AGES: tuple[tuple[str, str, str, int], ...] = (
 """Table, the instant that counts, its partial index, and how long a row stays after it."""
 
 
-def next_drop_at(db: apsw.Connection) -> float | None:
-    """When the next row is old enough, None when nothing is handled."""
+def seconds_to_drop(db: apsw.Connection, *, now: float) -> float | None:
+    """How long until the next row is old enough, 0 or less when one is; None when nothing is handled."""
     oldest = (
         (db.execute(f"SELECT min({column}) FROM {table} INDEXED BY {index} WHERE {column} IS NOT NULL").get, seconds)
         for table, column, index, seconds in _AGES
     )
-    return min((at + seconds for at, seconds in oldest if at is not None), default=None)
+    return min((at - (now - seconds) for at, seconds in oldest if at is not None), default=None)
 
 
 def drop_old(db: apsw.Connection, *, now: float) -> Done[bool]:

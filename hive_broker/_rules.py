@@ -10,19 +10,24 @@ import difflib
 from collections.abc import Collection, Iterable
 
 from ._errors import MessageRefused
-from ._types import MAX_BODY_BYTES, OPERATOR, RESERVED_NAMES, SYSTEM
+from ._types import MAX_BODY_BYTES, OPERATOR, RESERVED_NAMES, SYSTEM, is_agent_name
 
 __all__ = [
     "check_body",
     "check_label",
+    "check_limit",
     "check_recipient",
     "is_row_id",
     "refuse_unknown_recipient",
+    "require_agent_name",
     "shown",
 ]
 
 _MAX_ROW_ID = 2**63 - 1
 """SQLite's largest integer."""
+
+_PAGE_CAP = 1000
+"""Rows one call can give at most: messages with bodies of the largest size are 256 MiB already."""
 
 _SHOWN_CHARS = 80
 """Longest piece of a stranger's input that a sentence repeats."""
@@ -43,6 +48,28 @@ def shown(value: object) -> str:
 def is_row_id(value: int) -> bool:
     """Whether ``value`` could be the id of a row at all."""
     return 1 <= value <= _MAX_ROW_ID
+
+
+def check_limit(limit: int) -> None:
+    """Accept the size of a page.
+
+    Raises:
+        ValueError: it is not 1 to a thousand.
+    """
+    if not 1 <= limit <= _PAGE_CAP:
+        raise ValueError(f"limit must be 1 to {_PAGE_CAP}, got {limit!r}: page on with before_id")
+
+
+def require_agent_name(name: str) -> None:
+    """Accept a name that an agent can have.
+
+    Raises:
+        ValueError: it is none (SEC-4).
+    """
+    if not is_agent_name(name):
+        raise ValueError(
+            f"an agent's name must be [a-z0-9-], 1 to 63 bytes, no hyphen at an end, not reserved, got {shown(name)}"
+        )
 
 
 def check_body(body: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
+from itertools import accumulate
 
 import apsw
 
@@ -22,6 +23,8 @@ from ._flow import (
     MessageSent,
     MessagesPopped,
     MessagesReturned,
+    RecordKind,
+    RecordsChanged,
 )
 from ._guard import LoopBudgets, Verdict, admit
 from ._queries import COLUMNS, FROM_UNREAD, UNACKED, UNREAD, current_agents, message_from, rows_of, unread_count
@@ -33,7 +36,9 @@ __all__ = [
     "close_turn",
     "deliver",
     "end_expired_leases",
+    "end_held_turns",
     "end_previous_life",
+    "end_turn_of",
     "open_turn",
     "recv",
     "send",
@@ -48,7 +53,7 @@ def set_agents(db: apsw.Connection, names: Collection[str]) -> Done[None]:
         "INSERT INTO agents (name, current) VALUES (?, 1) ON CONFLICT (name) DO UPDATE SET current = 1",
         [(name,) for name in names],
     )
-    return Done(None)
+    return Done(None, (RecordsChanged(kind=RecordKind.AGENTS),))
 
 
 def send(
@@ -102,9 +107,7 @@ def send(
 def _give_notice(db: apsw.Connection, verdict: Verdict, *, now: float) -> tuple[FlowEvent, ...]:
     return tuple(
         MessageSent(
-            message=_insert(
-                db, now=now, sender=SYSTEM, from_mailbox=False, recipient=notice.to, body=notice.body
-            )
+            message=_insert(db, now=now, sender=SYSTEM, from_mailbox=False, recipient=notice.to, body=notice.body)
         )
         for notice in verdict.notices
     )
@@ -125,9 +128,18 @@ def deliver(db: apsw.Connection, *, now: float, sender: str, to: str, body: str)
 
 
 def recv(
-    db: apsw.Connection, *, now: float, agent: str, limit: int, turn_id: int | None, lease_seconds: float
+    db: apsw.Connection,
+    *,
+    now: float,
+    agent: str,
+    limit: int,
+    turn_id: int | None,
+    lease_seconds: float,
+    limit_bytes: int | None = None,
 ) -> Done[Received]:
     """Pop up to ``limit`` unread rows, oldest first, under the turn or under a timed lease (MSG-4, MSG-5).
+
+    With ``limit_bytes``, no more of them than have that much to say together, but one at least.
 
     Raises:
         TurnOver: ``turn_id`` is not an open turn of this agent.
@@ -135,6 +147,8 @@ def recv(
     if turn_id is not None:
         _require_open_turn(db, agent, turn_id)
     lease_until = None if turn_id is not None else now + lease_seconds
+    if limit_bytes is not None:
+        limit = _how_many_fit(db, agent, limit, limit_bytes)
     rows = rows_of(
         db,
         f"""UPDATE messages SET attempts = attempts + 1, turn_id = ?, lease_until = ?
@@ -229,11 +243,42 @@ def end_expired_leases(db: apsw.Connection, *, now: float, lease_seconds: float,
 
 
 def end_previous_life(db: apsw.Connection, *, now: float, max_deliveries: int) -> Done[None]:
-    """End every lease and turn that the last process left open: nobody is behind them any more (REL-1)."""
-    db.execute("UPDATE turns SET closed_at = ?, outcome = 'lost' WHERE closed_at IS NULL", (now,))
-    _, _, in_turns = _end_leases(db, "turn_id IS NOT NULL", (), now=now, max_deliveries=max_deliveries)
+    """End every lease and turn that the last process left open: nobody is behind them any more (REL-1).
+
+    A turn that a client opened over a socket is left: its process may live, and comes back (see ``end_turn_of``).
+    """
+    db.execute("UPDATE turns SET closed_at = ?, outcome = 'lost' WHERE closed_at IS NULL AND client IS NULL", (now,))
+    over = "turn_id IS NOT NULL AND turn_id NOT IN (SELECT id FROM turns WHERE closed_at IS NULL)"
+    _, _, in_turns = _end_leases(db, over, (), now=now, max_deliveries=max_deliveries)
     _, _, timed = _end_leases(db, "lease_until IS NOT NULL", (), now=now, max_deliveries=max_deliveries)
     return Done(None, in_turns + timed)
+
+
+def end_turn_of(db: apsw.Connection, *, now: float, agent: str, but_of: str | None, max_deliveries: int) -> Done[None]:
+    """End the agent's open turn as lost, unless the client ``but_of`` opened it: another life begins (TURN-4)."""
+    sql = "SELECT id FROM turns WHERE agent = ? AND closed_at IS NULL AND (? IS NULL OR client IS NOT ?)"
+    return _end_turns(db, rows_of(db, sql, (agent, but_of, but_of)), now=now, max_deliveries=max_deliveries)
+
+
+def end_held_turns(db: apsw.Connection, *, now: float, keep: Collection[str], max_deliveries: int) -> Done[None]:
+    """End, as lost, the turns that clients of sockets opened for agents other than ``keep``: nobody closes them."""
+    held = rows_of(db, "SELECT id, agent FROM turns WHERE closed_at IS NULL AND client IS NOT NULL")
+    ids = [(id_,) for id_, agent in held if agent not in keep]
+    return _end_turns(db, ids, now=now, max_deliveries=max_deliveries)
+
+
+def _end_turns(db: apsw.Connection, ids: Iterable[tuple[int]], *, now: float, max_deliveries: int) -> Done[None]:
+    flow: list[FlowEvent] = []
+    for (id_,) in ids:
+        db.execute("UPDATE turns SET closed_at = ?, outcome = 'lost' WHERE id = ?", (now, id_))
+        flow += _end_leases(db, "turn_id = ?", (id_,), now=now, max_deliveries=max_deliveries)[2]
+    return Done(None, tuple(flow))
+
+
+def _how_many_fit(db: apsw.Connection, agent: str, limit: int, limit_bytes: int) -> int:
+    sql = f"SELECT octet_length(body) {FROM_UNREAD} WHERE recipient = ? AND {UNREAD} ORDER BY id LIMIT ?"
+    sizes: list[int] = [size for (size,) in rows_of(db, sql, (agent, limit))]
+    return max(1, sum(total <= limit_bytes for total in accumulate(sizes)))
 
 
 def _end_leases(

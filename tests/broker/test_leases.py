@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from hive_broker import InboxCounts, _engine, open_broker
+from hive_broker import InboxCounts, _clock, open_broker
 
 AGENTS = ["iris", "ruth"]
 
@@ -16,7 +16,7 @@ AGENTS = ["iris", "ruth"]
 @pytest.fixture
 def quick_recheck(monkeypatch):
     """Look at the wall clock every hundredth of a second instead of every minute."""
-    monkeypatch.setattr(_engine, "_RECHECK_SECONDS", 0.01)
+    monkeypatch.setattr(_clock, "_RECHECK_SECONDS", 0.01)
 
 
 class SetClock:
@@ -125,4 +125,4 @@ async def test_a_lease_that_cannot_be_ended_is_ended_later(path, quick_recheck, 
         database.note_ids = fail_once
         with trio.fail_after(5), caplog.at_level(logging.WARNING, logger="hive_broker"):
             await broker.mailbox("ruth").wait_unread()
-    assert "leases that are over could not be ended" in caplog.text
+    assert "what is due could not be done" in caplog.text

@@ -127,8 +127,8 @@ async def test_dead_letters_are_seen_newest_first(path):
 async def test_the_hive_itself_can_write_to_agents_and_the_operator(broker):
     """SYS-1."""
     await broker.deliver("system", "ruth", '{"event": "needs_update"}')
-    await broker.deliver("reminder", "operator", "x")
-    assert [(m.sender, m.recipient) for m in await broker.history()] == [("reminder", "operator"), ("system", "ruth")]
+    await broker.deliver("ci", "operator", "x")
+    assert [(m.sender, m.recipient) for m in await broker.history()] == [("ci", "operator"), ("system", "ruth")]
 
 
 @pytest.mark.parametrize(
