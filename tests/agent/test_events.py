@@ -356,7 +356,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from hive_agent import EventKind, EventLog
-log = EventLog(Path(sys.argv[1]), clock=lambda: 1.0)
+log = EventLog(Path(sys.argv[1]), clock=lambda: 1_800_000_000.0)
 for number in range(10**9):
     log.append(EventKind.STREAM, {"n": number})
     print(number, flush=True)
