@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -70,6 +70,7 @@ class Hive:
         self._operator = broker.mailbox(hive_broker.OPERATOR)
         self._feed = AgentStatusFeed()
         self._watchers: set[trio.MemorySendChannel[HiveEvent]] = set()
+        self._reminders: Mapping[str, int] = {}
         self._shutdown = trio.Event()
         self._hastened = False
         self._supervisor: Supervisor | None = None
@@ -247,6 +248,17 @@ class Hive:
             self._feed.publish(self._row(self._supervisor.members[name]))
         self.tell(AgentHappened(agent=name, event=event))
 
+    async def count_reminders(self) -> None:
+        """Look at how many reminders every agent has pending, and pass on where that is news."""
+        try:
+            before, self._reminders = self._reminders, await self._broker.reminder_counts()
+        except (hive_broker.BrokerUnavailable, hive_broker.BrokerDamaged) as exc:
+            _log.warning("the reminders could not be counted, so their number may be an old one", error=str(exc))
+            return
+        for name, member in self._supervisor.members.items() if self._supervisor is not None else ():
+            if self._reminders.get(name, 0) != before.get(name, 0):
+                self._feed.publish(self._row(member))
+
     def tell(self, happening: HiveEvent) -> None:
         """Hand a happening to whoever watches."""
         for watcher in tuple(self._watchers):
@@ -266,6 +278,7 @@ class Hive:
             active_model=snapshot.model if snapshot else None,
             status_text=snapshot.status_text if snapshot else None,
             status_set_at=snapshot.status_set_at if snapshot else None,
+            pending_reminders=self._reminders.get(member.name, 0),
         )
 
     def _detail(self, member: Member, unread: int) -> AgentDetail:
@@ -305,7 +318,11 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
             hive_agent.find_claude(settings.runtime.command)
         _make_folders(config)
         async with hive_broker.open_broker(
-            config.paths.broker_db, owner=f"hive {config.name!r}", clock=clock, budgets=config.budgets
+            config.paths.broker_db,
+            owner=f"hive {config.name!r}",
+            clock=clock,
+            budgets=config.budgets,
+            manager=config.manager,
         ) as broker:
             config.paths.hive_json.unlink(missing_ok=True)
             await broker.set_agents(config.agents)
@@ -386,11 +403,14 @@ async def _relay_flow(broker: hive_broker.Broker, hive: Hive, *, task_status: tr
     ready = False
     while True:
         with broker.watch() as flow:
+            await hive.count_reminders()
             if not ready:
                 ready = True
                 task_status.started()
             async for event in flow:
                 hive.tell(event)
+                if isinstance(event, hive_broker.RecordsChanged) and event.kind is hive_broker.RecordKind.REMINDERS:
+                    await hive.count_reminders()
         _log.warning("lost sight of some mail while showing it; the mail itself is not touched")
 
 
