@@ -180,6 +180,7 @@ def _look_at(database: Path, *, after: int) -> tuple[Mapping[str, int], int] | N
             marks = _marks(old)
             ((newer,),) = rows_of(old, "SELECT count(*) FROM messages WHERE id > ?", (after,))
         with closing(apsw.Connection(str(database), apsw.SQLITE_OPEN_READWRITE)) as old:
+            rows_of(old, "SELECT count(*) FROM sqlite_schema")  # before its first read it knows of no log
             old.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
     except (apsw.Error, BrokerError):
         return None  # why it is replaced
