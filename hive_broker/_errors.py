@@ -14,6 +14,8 @@ __all__ = [
     "BrokerError",
     "BrokerLocked",
     "BrokerUnavailable",
+    "MailboxSocketRefused",
+    "MailboxSocketUnusable",
     "MessageRefused",
     "RequestRefused",
     "SchemaTooNew",
@@ -87,7 +89,28 @@ class BrokerDamaged(BrokerError):
 
 @final
 class BrokerUnavailable(BrokerError):
-    """The world said no (disk full, read-only, locked by a stranger). Nothing was done; trying again may work.
+    """The world said no (disk full, read-only, locked by a stranger, away). Trying again may work.
 
     ``__cause__`` is SQLite's word on it.
+
+    Attributes:
+        may_be_done: whether what was asked may have been done; only where the broker is behind a socket, and went away
+            with the answer. Else nothing was done.
     """
+
+    def __init__(self, message: str, *, may_be_done: bool = False) -> None:
+        super().__init__(message)
+        self.may_be_done = may_be_done
+
+
+@final
+class MailboxSocketRefused(BrokerError):
+    """A mailbox's socket does not let this client in, and trying again will not help; the sentence says what to do.
+
+    It belongs to another agent, speaks another version, or the agent's turns are run by somebody else (TURN-4).
+    """
+
+
+@final
+class MailboxSocketUnusable(BrokerError):
+    """A mailbox's socket cannot be at its path: too long, taken by a live process, or not ours to write."""

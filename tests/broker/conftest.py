@@ -13,6 +13,7 @@ from hive_agent.testing import MemoryPost
 pytest.register_assert_rewrite("mailbox_contract")
 
 import mailbox_contract  # noqa: E402 -- its asserts explain themselves only when it is imported after that
+from socket_post import open_socket_post  # noqa: E402
 
 AGENTS = ("iris", "ruth", "otto")
 
@@ -45,6 +46,7 @@ async def _in_memory(_: Path) -> AsyncIterator[mailbox_contract.Mailboxes]:
 FACTORIES: dict[str, Callable[[Path], AbstractAsyncContextManager[mailbox_contract.Mailboxes]]] = {
     "in process": _in_process,
     "in memory": _in_memory,
+    "over sockets": open_socket_post,
 }
 """Every implementation of a mailbox, by name; the contract suite runs over each."""
 
