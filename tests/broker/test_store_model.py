@@ -1,6 +1,8 @@
 """The store against a plain model of it: whatever happens in whatever order, both say the same."""
 
 import json
+import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -19,6 +21,12 @@ AGENTS = ("iris", "otto", "ruth")
 EVERYBODY = (*AGENTS, "operator")
 LEASE_SECONDS = 10
 MAX_DELIVERIES = 3
+
+TEN_YEARS = 10 * 366 * 86_400
+
+settings.register_profile("brief", max_examples=60, stateful_step_count=40, deadline=None)
+settings.register_profile("torture", max_examples=2000, stateful_step_count=40, deadline=None)
+PROFILE = os.environ.get("HIVE_MODEL_PROFILE", "brief")
 
 agents = st.sampled_from(AGENTS)
 everybody = st.sampled_from(EVERYBODY)
@@ -46,7 +54,8 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        self.path = str(Path(self.folder.name) / "store.sqlite")
+        self.path = Path(self.folder.name) / "store-0.sqlite"
+        self.crashes = 0
         self.now = 1000.0
         self.rows: dict[int, Row] = {}
         self.turns: dict[str, int] = {}
@@ -55,7 +64,8 @@ class StoreMachine(RuleBasedStateMachine):
         self.db = self.open()
 
     def open(self):
-        db = apsw.Connection(self.path)
+        db = apsw.Connection(str(self.path))
+        db.pragma("journal_mode", "WAL")
         db.pragma("synchronous", "OFF")
         db.pragma("foreign_keys", True)
         migrate(db)
@@ -170,7 +180,7 @@ class StoreMachine(RuleBasedStateMachine):
         again = self.do(_store.close_turn, **arguments)
         assert (again.acked, again.returned, again.dead) == ((), (), ())
 
-    @rule(seconds=st.integers(-30, 15))
+    @rule(seconds=st.integers(-30, 15) | st.sampled_from([-TEN_YEARS, TEN_YEARS]))
     def let_time_pass(self, seconds):
         self.now += seconds
         arguments = {"lease_seconds": LEASE_SECONDS, "max_deliveries": MAX_DELIVERIES}
@@ -183,6 +193,25 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self):
         self.db.close()
+        self.begin_next_life()
+
+    @rule(name=agents, sends=st.integers(0, 2))
+    def crash(self, name, sends):
+        """End in the middle of a transaction, and go on with the files as they are in that instant."""
+        self.db.execute("BEGIN IMMEDIATE")
+        for _ in range(sends):
+            _store.send(self.db, now=self.now, sender="operator", to="operator", body="never committed")
+            _store.ack_until(self.db, now=self.now, agent=name, up_to=1000)
+        self.db.cache_flush()
+        left_behind = self.path
+        self.crashes += 1
+        self.path = left_behind.with_name(f"store-{self.crashes}.sqlite")
+        for part in ("", "-wal"):
+            shutil.copy(f"{left_behind}{part}", f"{self.path}{part}")
+        self.db.close(force=True)
+        self.begin_next_life()
+
+    def begin_next_life(self):
         self.db = self.open()
         self.do(_store.end_previous_life, now=self.now, max_deliveries=MAX_DELIVERIES)
         self.turns.clear()
@@ -241,4 +270,4 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = pytest.mark.slow(StoreMachine.TestCase)
-TestStore.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestStore.settings = settings.get_profile(PROFILE)
