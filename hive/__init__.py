@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ._config import AgentSettings, HiveConfig, RuntimeConfig, RuntimeKind, Sandbox
+from ._config import AgentSettings, HiveConfig, Runs, RuntimeConfig, RuntimeKind, Sandbox
 from ._config_file import load_config, parse_config
 from ._errors import (
     ConfigInvalid,
@@ -40,6 +40,7 @@ __all__ = [
     "HostClient",
     "InitRefused",
     "RequestRefused",
+    "Runs",
     "RuntimeConfig",
     "RuntimeKind",
     "Sandbox",

@@ -27,6 +27,7 @@ __all__ = [
     "DEFAULT_SESSION_TITLE",
     "AgentSettings",
     "HiveConfig",
+    "Runs",
     "RuntimeConfig",
     "RuntimeKind",
     "Sandbox",
@@ -43,6 +44,17 @@ class RuntimeKind(Enum):
     """What runs an agent's turns."""
 
     CLAUDE = "claude"
+
+
+class Runs(Enum):
+    """Who runs an agent's turns.
+
+    ``OUTSIDE`` is a ``hive-agent`` that somebody else starts, in a container for instance: the hive serves its mailbox
+    and no more (HOST-6).
+    """
+
+    INLINE = "inline"
+    OUTSIDE = "outside"
 
 
 class Sandbox(Enum):
@@ -181,11 +193,13 @@ class AgentSettings:
         runtime: how its turns are run.
         allowed_recipients: whom it may write to beside the operator; empty leaves it free (MSG-2).
         sandbox: what its processes are kept in (HOST-4).
+        runs: who runs its turns.
     """
 
     runtime: RuntimeConfig = _obeys(_instance(RuntimeConfig), attrs.Factory(RuntimeConfig))
     allowed_recipients: tuple[str, ...] = _obeys(_recipients, ())
     sandbox: Sandbox = _obeys(_one_of(Sandbox, later=_LATER_SANDBOXES), Sandbox.AUTO)
+    runs: Runs = _obeys(_one_of(Runs, later=frozenset()), Runs.INLINE)
 
 
 def _agents(value: object) -> Mapping[str, AgentSettings]:
@@ -225,7 +239,7 @@ class HiveConfig:
 
     Raises:
         ConfigInvalid: something must hold and does not.
-        SocketPathTooLong: the socket has no room in the folder it would be in.
+        SocketPathTooLong: a socket has no room in the folder it would be in.
     """
 
     name: str = _obeys(agent_name, "hive")
@@ -242,7 +256,8 @@ class HiveConfig:
         problems = tuple(self._disagreements())
         if problems:
             raise ConfigInvalid(problems)
-        _ = self.paths
+        for name in self.agents:
+            self.paths.broker_sock(name)
 
     def _disagreements(self) -> list[str]:
         problems = []
@@ -276,7 +291,11 @@ class HiveConfig:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Standing warnings: what was asked for and is not so, one sentence each, for the log and the operator."""
-        names = [name for name, settings in self.agents.items() if settings.sandbox is Sandbox.AUTO]
+        names = [
+            name
+            for name, settings in self.agents.items()
+            if settings.sandbox is Sandbox.AUTO and settings.runs is Runs.INLINE
+        ]
         if not names:
             return ()
         run = "runs" if len(names) == 1 else "run"

@@ -54,7 +54,7 @@ _OF_RUNTIME = (
         "env",
     ),
 )
-_OF_AGENT = (AgentSettings, ("allowed_recipients", "sandbox"))
+_OF_AGENT = (AgentSettings, ("allowed_recipients", "sandbox", "runs"))
 _OF_HIVE = (
     HiveConfig,
     (

@@ -21,7 +21,7 @@ import hive_agent
 import hive_broker
 from hive_broker import get_logger
 
-from ._config import HiveConfig
+from ._config import HiveConfig, Runs
 from ._errors import HiveUnavailable, RequestRefused
 from ._hostsock import (
     AgentDetail,
@@ -34,6 +34,7 @@ from ._hostsock import (
     serve_host_socket,
 )
 from ._hostsock import HiveStatus as Status
+from ._mailbox_doors import open_mailbox_doors
 from ._one_error import one_error
 from ._state_file import AgentAddresses, StateFile, published
 from ._supervisor import Member, MemberState, Supervisor, open_supervisor
@@ -73,9 +74,10 @@ class Hive:
         self._reminders: Mapping[str, int] = {}
         self._shutdown = trio.Event()
         self._hastened = False
+        self._outside: dict[str, int | None] = {}
         self._supervisor: Supervisor | None = None
         self._nursery: trio.Nursery | None = None
-        self.refresh_addresses: Callable[[], None] = lambda: None
+        self.refresh_addresses: Callable[[], None] = _nothing
 
     # --- for embedders
 
@@ -135,17 +137,18 @@ class Hive:
 
     async def start(self, names: tuple[str, ...]) -> None:
         """See ``HiveControl``."""
-        for name in names:
+        for name in self._inline(names):
             self._background.start_soon(self._agents.start, name)
 
     async def stop(self, names: tuple[str, ...], *, graceful: bool) -> None:
         """See ``HiveControl``."""
-        for name in names:
+        for name in self._inline(names):
             self._background.start_soon(partial(self._agents.stop, name, graceful=graceful))
 
     async def restart(self, name: str) -> None:
         """See ``HiveControl``."""
-        self._background.start_soon(self._restart, name)
+        for inline in self._inline((name,)):
+            self._background.start_soon(self._restart, inline)
 
     async def send(self, *, to: str, body: str, in_reply_to: int | None) -> hive_broker.Sent:
         """See ``HiveControl``."""
@@ -214,6 +217,20 @@ class Hive:
         if self._hastened:
             supervisor.hasten()
 
+    def _inline(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of ``names`` that this hive can start and stop."""
+        found = tuple(name for name in names if self.config.agents[name].runs is Runs.INLINE)
+        if names and not found:
+            who = "it runs" if len(names) == 1 else "they run"
+            raise RequestRefused(f"{', '.join(names)}: {who} outside of the hive; start and stop hive-agent there")
+        return found
+
+    def attached(self, name: str, pid: int | None) -> None:
+        """Note that the hive-agent of an agent that runs outside came (its pid) or went (None)."""
+        self._outside[name] = pid
+        if self._supervisor is not None:
+            self.member_changed(self._supervisor.members[name])
+
     async def _restart(self, name: str) -> None:
         await self._agents.stop(name, graceful=True)
         await self._agents.start(name)
@@ -233,12 +250,13 @@ class Hive:
             host_sock=str(paths.host_sock),
             agents={
                 name: AgentAddresses(
-                    mcp=member.agent.urls,
-                    mcp_token_file=str(paths.token_file(name)),
+                    mcp=member.agent.urls if member.agent is not None else {},
+                    mcp_token_file=str(paths.token_file(name)) if member.agent is not None else None,
                     state_dir=str(paths.agent_state_dir(name)),
+                    broker_sock=str(paths.broker_sock(name)),
                 )
                 for name, member in self._agents.members.items()
-                if member.agent is not None
+                if member.agent is not None or self.config.agents[name].runs is Runs.OUTSIDE
             },
         )
 
@@ -272,7 +290,7 @@ class Hive:
         snapshot = member.agent.snapshot() if member.agent is not None else None
         return AgentStatusRow(
             name=member.name,
-            running=member.state is MemberState.RUNNING,
+            running=member.state is MemberState.RUNNING or self._outside.get(member.name) is not None,
             failed=member.state is MemberState.FAILED,
             needs_login=snapshot is not None and snapshot.parked is hive_agent.ParkReason.NEEDS_LOGIN,
             active_model=snapshot.model if snapshot else None,
@@ -290,8 +308,15 @@ class Hive:
             unread=unread,
             turns=snapshot.turns if snapshot else 0,
             last_outcome=snapshot.last_outcome.value if snapshot and snapshot.last_outcome else None,
-            note=_note(member, snapshot),
+            note=self._note_outside(member.name) or _note(member, snapshot),
         )
+
+    def _note_outside(self, name: str) -> str | None:
+        if self.config.agents[name].runs is Runs.INLINE:
+            return None
+        if (pid := self._outside.get(name)) is not None:
+            return f"runs outside of the hive (hive-agent, pid {pid})"
+        return f"runs outside of the hive, and is not there: start hive-agent on {self.config.paths.broker_sock(name)}"
 
 
 @asynccontextmanager
@@ -315,7 +340,8 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
     """
     with one_error():
         for settings in config.agents.values():
-            hive_agent.find_claude(settings.runtime.command)
+            if settings.runs is Runs.INLINE:
+                hive_agent.find_claude(settings.runtime.command)
         _make_folders(config)
         async with hive_broker.open_broker(
             config.paths.broker_db,
@@ -330,6 +356,7 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
             async with (
                 _relayed_flow(broker, hive),
                 _open_listener(config) as listener,
+                open_mailbox_doors(config, broker=broker, attached=hive.attached),
                 open_supervisor(
                     config,
                     broker=broker,
@@ -346,6 +373,7 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
                     with published(config.paths, hive.addresses) as hive.refresh_addresses:
                         yield hive
                 finally:
+                    hive.refresh_addresses = _nothing  # the file is gone and must not come back
                     doors.cancel_scope.cancel()
 
 
@@ -412,6 +440,10 @@ async def _relay_flow(broker: hive_broker.Broker, hive: Hive, *, task_status: tr
                 if isinstance(event, hive_broker.RecordsChanged) and event.kind is hive_broker.RecordKind.REMINDERS:
                     await hive.count_reminders()
         _log.warning("lost sight of some mail while showing it; the mail itself is not touched")
+
+
+def _nothing() -> None:
+    pass
 
 
 def _note(member: Member, snapshot: hive_agent.AgentSnapshot | None) -> str | None:

@@ -100,6 +100,16 @@ class HivePaths:
         """The operator's socket (HOST-1)."""
         return self.socket_dir / "host.sock"
 
+    def broker_sock(self, agent: str) -> Path:
+        """The socket of an agent's mailbox, alone in its folder, which can be given to a container (WAKE-2).
+
+        Raises:
+            SocketPathTooLong: no socket can have its path.
+        """
+        path = self.socket_dir / "agents" / _checked(agent) / "mcp.sock"
+        require_socket_path(path)
+        return path
+
     @property
     def tokens_dir(self) -> Path:
         """One secret a file."""

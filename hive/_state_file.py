@@ -25,19 +25,19 @@ class AgentAddresses:
     """Where one agent answers.
 
     Attributes:
-        mcp: server name to URL.
-        mcp_token_file: holds the bearer token of those URLs.
+        mcp: server name to URL; none of an agent that runs outside of the hive.
+        mcp_token_file: holds the bearer token of those URLs, None where there are none.
         todo_sock: None in this version.
-        broker_sock: None in this version.
+        broker_sock: the socket of its mailbox (WAKE-2).
         web_url: None in this version.
         state_dir: the agent's own folder.
     """
 
     mcp: Mapping[str, str] = attrs.field(converter=_plain)
-    mcp_token_file: str
+    mcp_token_file: str | None
     state_dir: str
+    broker_sock: str
     todo_sock: str | None = None
-    broker_sock: str | None = None
     web_url: str | None = None
 
 

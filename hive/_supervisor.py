@@ -21,7 +21,7 @@ import hive_agent
 import hive_broker
 from hive_broker import get_logger
 
-from ._config import AgentSettings, HiveConfig
+from ._config import AgentSettings, HiveConfig, Runs
 from ._restart import next_delay
 from ._tokens import agent_token
 
@@ -240,7 +240,7 @@ async def open_supervisor(
     changed: Callable[[Member], object],
     observe: Callable[[str, hive_agent.AgentEvent], object],
 ) -> AsyncIterator[Supervisor]:
-    """Start every agent, and stop every one when the block is left, each within its grace (STOP-2).
+    """Start every agent that runs inline, and stop every one when the block is left, each within its grace (STOP-2).
 
     Args:
         config: the hive.
@@ -261,8 +261,9 @@ async def open_supervisor(
             nursery=nursery,
         )
         async with trio.open_nursery() as starting:
-            for name in config.agents:
-                starting.start_soon(supervisor.start, name)
+            for name, settings in config.agents.items():
+                if settings.runs is Runs.INLINE:
+                    starting.start_soon(supervisor.start, name)
         try:
             yield supervisor
         finally:
