@@ -29,7 +29,9 @@ from ._runtime import (
     RunRequest,
     RunStarted,
     Runtime,
+    claude_version,
     find_claude,
+    find_runtimes,
 )
 from ._turn import Outcome, ParkReason, Signal, TurnState
 
@@ -65,7 +67,9 @@ __all__ = [
     "ToolServices",
     "TurnState",
     "WallClock",
+    "claude_version",
     "find_claude",
+    "find_runtimes",
     "open_listener",
     "run_agent",
 ]

@@ -1,6 +1,6 @@
 """What the operator may do with a message that was delivered too often without a good end (MSG-6).
 
-Owns the two ways out: back to its inbox as if it were new, or aside for good. Nothing is ever deleted. Runs inside
+Owns the two ways out: back to its inbox as if it were new, or aside for good. Nothing is deleted here. Runs inside
 somebody's transaction like ``_store``; imports apsw only. ``Broker`` offers both.
 """
 # ruff: noqa: S608 -- the pieces put into the SQL are constants, never a caller's text

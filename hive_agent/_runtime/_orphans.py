@@ -18,7 +18,7 @@ import trio
 
 from hive_broker import get_logger
 
-__all__ = ["OWNER_VARIABLE", "RuntimeMark"]
+__all__ = ["OWNER_VARIABLE", "RuntimeMark", "find_runtimes"]
 
 OWNER_VARIABLE = "HIVE_RUNTIME_OWNER"
 """Environment variable of every runtime process: the harness folder it belongs to."""
@@ -97,6 +97,18 @@ class RuntimeMark:
             with trio.move_on_after(PATIENCE_SECONDS):
                 for pidfd in pidfds:
                     await trio.lowlevel.wait_readable(pidfd)
+
+
+def find_runtimes() -> Mapping[str, tuple[int, ...]]:
+    """Give the pids of all runtime processes this user can see, by the real path of the harness folder they are of."""
+    found: dict[str, tuple[int, ...]] = {}
+    prefix = os.fsencode(f"{OWNER_VARIABLE}=")
+    for pid in _pids():
+        for entry in _environment(pid):
+            if entry.startswith(prefix):
+                owner = os.fsdecode(entry.removeprefix(prefix))
+                found[owner] = (*found.get(owner, ()), pid)
+    return found
 
 
 def _pids() -> list[int]:
