@@ -55,7 +55,7 @@ def _from_name(name: str) -> SubjectFactory:
     def open_checked() -> AbstractAsyncContextManager[Subject]:
         context = factory()
         if not isinstance(context, AbstractAsyncContextManager):
-            raise pytest.UsageError(f"{name} must return an async context manager: decorate it with asynccontextmanager")
+            raise pytest.UsageError(f"{name} must return an async context manager: see asynccontextmanager")
         return context
 
     return open_checked

@@ -9,7 +9,8 @@ import re
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from enum import Enum
-from typing import Any
+from itertools import zip_longest
+from typing import Any, cast
 
 import attrs
 import httpx2
@@ -19,9 +20,9 @@ from mcp.client.streamable_http import streamable_http_client
 
 from ._subject import AgentDoor
 
-__all__ = ["STRUCTURED", "Answer", "Caller", "Era", "Inbox", "Row", "open_client"]
+__all__ = ["Answer", "Caller", "Era", "Inbox", "Row", "open_client"]
 
-STRUCTURED: Mapping[str, Any] = {"hyperhive/structured": True}
+_WANTS_DATA = cast("mcp_types.RequestParamsMeta", {"hyperhive/structured": True})
 """In a call's ``_meta``: the client wants the facts as data too (SURF-3)."""
 
 _CALL_SECONDS = 70.0
@@ -103,9 +104,8 @@ class Inbox:
     def rows(self) -> tuple[Row, ...]:
         """Its messages, in the order shown."""
         begins = [*_MARKER.finditer(self.text)]
-        ends = [begin.start() for begin in begins[1:]] + [len(self.text)]
         rows = []
-        for begin, end in zip(begins, ends, strict=True):
+        for begin, end in zip_longest(begins, [following.start() for following in begins[1:]]):
             head, _, rest = self.text[begin.end() : end].partition("\n")
             rows.append(Row(int(begin[1]), head, rest))
         return tuple(rows)
@@ -114,6 +114,12 @@ class Inbox:
     def ids(self) -> list[int]:
         """Their ids."""
         return [row.id for row in self.rows]
+
+    @property
+    def only(self) -> Row:
+        """Its one message."""
+        assert len(self.rows) == 1, f"one message was expected, got {self.text!r}"
+        return self.rows[0]
 
     def after(self, body: str) -> str:
         """What follows the last occurrence of a message's body: how it ends."""
@@ -145,11 +151,15 @@ class Caller:
         """The same agent calling from a turn."""
         return attrs.evolve(self, headers=headers)
 
-    async def call(self, tool: str, meta: Mapping[str, Any] | None = None, **arguments: object) -> Answer:
+    async def call(self, tool: str, **arguments: object) -> Answer:
         """Call a tool."""
         async with open_client(self.door, self.era, self.headers) as client:
-            result = await client.call_tool(tool, arguments, meta=None if meta is None else dict(meta))
-        return answer_of(result)
+            return answer_of(await client.call_tool(tool, arguments))
+
+    async def call_for_data(self, tool: str, **arguments: object) -> Answer:
+        """Call a tool, asking for the facts as data too."""
+        async with open_client(self.door, self.era, self.headers) as client:
+            return answer_of(await client.call_tool(tool, arguments, meta=_WANTS_DATA))
 
     async def ok(self, tool: str, **arguments: object) -> str:
         """The text of a call that must succeed."""

@@ -17,7 +17,17 @@ import trio
 from ._client import Era
 from ._subject import AgentDoor
 
-__all__ = ["initialize", "message_of", "open_http", "post", "raw_answer", "request", "request_headers", "with_session"]
+__all__ = [
+    "initialize",
+    "message_of",
+    "open_http",
+    "post",
+    "raw_answer",
+    "request",
+    "request_headers",
+    "session_headers",
+    "whole_request",
+]
 
 _ANSWER_SECONDS = 10.0
 """For an answer on loopback to what is refused at once."""
@@ -48,8 +58,10 @@ def initialize(version: str) -> dict[str, Any]:
     return request("initialize", {"protocolVersion": version, "capabilities": {}, "clientInfo": client})
 
 
-def with_session(session: str, version: str) -> dict[str, str]:
-    """The headers of every later request of that client."""
+def session_headers(began: httpx2.Response, version: str) -> dict[str, str]:
+    """The headers of every later request of a client that got this answer to ``initialize``."""
+    session = began.headers.get("mcp-session-id")
+    assert session is not None, f"initialize must begin a session, got {began.status_code} {began.text[:200]!r}"
     return {"mcp-session-id": session, "mcp-protocol-version": version}
 
 
@@ -61,13 +73,18 @@ def request_headers(method: str, name: str | None = None) -> dict[str, str]:
 
 async def post(http: httpx2.AsyncClient, door: AgentDoor, method: str, **params: Any) -> httpx2.Response:
     """One request of the era without sessions, whole in itself."""
+    headers = request_headers(method, params.get("name"))
+    return await http.post(door.url, json=whole_request(method, params), headers=headers)
+
+
+def whole_request(method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of such a request."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": Era.PER_REQUEST.value,
         "io.modelcontextprotocol/clientCapabilities": {},
         "io.modelcontextprotocol/clientInfo": {"name": "conformance", "version": "1"},
     }
-    headers = request_headers(method, params.get("name"))
-    return await http.post(door.url, json=request(method, {**params, "_meta": meta}), headers=headers)
+    return request(method, {**params, "_meta": meta})
 
 
 def message_of(response: httpx2.Response) -> dict[str, Any]:

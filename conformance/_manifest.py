@@ -130,7 +130,9 @@ MANIFEST: Mapping[str, Entry] = {
     "FORGE-1": _later("forge notifications", _UNBUILT),
     "EMBED-1": _later("a hive inside a program", "is an interface of one implementation, not of the contract's doors"),
     "CONF-1": _later("this suite", "it cannot judge itself: its own tests plant faults; the official suite needs Node"),
-    "REL-1": _later("kill -9 at any instant", "the suite kills between calls only; the broker's tests kill within them"),
+    "REL-1": _later(
+        "kill -9 at any instant", "the suite kills between calls only; the broker's tests kill within them"
+    ),
     "REL-2": _later("one hive on one state", _HOST_DOORS),
     "REL-3": _later("bad disks and clocks", _INSIDE),
     "REL-4": _tested("no peer ends or swells anything"),
@@ -145,7 +147,7 @@ MANIFEST: Mapping[str, Entry] = {
 
 
 def dishonesties(manifest: Mapping[str, Entry], marked: Set[str]) -> list[str]:
-    """What is wrong between the manifest and the ids that tests are marked with, a sentence each; empty when nothing is.
+    """What is wrong between the manifest and the ids on tests, a sentence each; nothing when they agree.
 
     Args:
         manifest: id to entry.

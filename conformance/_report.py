@@ -12,7 +12,7 @@ from typing import Any, final
 
 import attrs
 
-from ._manifest import Entry
+from ._manifest import Entry, NotYet
 
 __all__ = ["Outcome", "Report"]
 
@@ -55,24 +55,30 @@ class Report:
             self._results[id_].append(_Result(test, outcome, reason))
 
     def lines(self) -> Iterator[str]:
-        """The table, a line or more for each id."""
+        """The table: a line for each id that has tests, then the others by the reason why they have none."""
+        untested: dict[str, list[str]] = {}
         for id_, entry in self._manifest.items():
-            verdict, detail = self._verdict(id_), self._detail(id_)
-            head = f"{id_:<9} {verdict:<8} {entry.title}"
-            yield from textwrap.wrap(
-                f"{head}: {detail}" if detail else head, _WIDTH, subsequent_indent=" " * 19, break_on_hyphens=False
-            )
+            if entry.not_yet is not None:
+                untested.setdefault(_dated(entry.not_yet), []).append(id_)
+                continue
+            yield from _wrapped(f"{id_:<8} {self._verdict(id_):<8} {entry.title}{self._counts(id_)}", indent=18)
+        for reason, ids in untested.items():
+            yield from _wrapped(f"not yet  {reason}: {', '.join(ids)}", indent=9)
 
     def data(self) -> dict[str, Any]:
         """The same as JSON."""
-        return {"version": JSON_VERSION, "subject": self.subject, "ids": {id_: self._row(id_) for id_ in self._manifest}}
+        return {
+            "version": JSON_VERSION,
+            "subject": self.subject,
+            "ids": {id_: self._row(id_) for id_ in self._manifest},
+        }
 
     def _row(self, id_: str) -> dict[str, Any]:
         entry = self._manifest[id_]
         return {
             "title": entry.title,
             "verdict": self._verdict(id_),
-            "not_yet": None if entry.not_yet is None else _dated(entry),
+            "not_yet": None if entry.not_yet is None else _dated(entry.not_yet),
             "tests": [
                 {"test": result.test, "outcome": result.outcome.value, "reason": result.reason}
                 for result in self._results[id_]
@@ -84,18 +90,22 @@ class Report:
         outcomes = {result.outcome for result in self._results[id_]}
         for outcome in (Outcome.FAILED, Outcome.PASSED, Outcome.SKIPPED):
             if outcome in outcomes:
-                return outcome.value
+                return str(outcome.value)
         return "not yet" if self._manifest[id_].not_yet is not None else "not run"
 
-    def _detail(self, id_: str) -> str:
-        results, entry = self._results[id_], self._manifest[id_]
-        if not results:
-            return _dated(entry)
+    def _counts(self, id_: str) -> str:
+        results = self._results[id_]
         counts = [(outcome, sum(result.outcome is outcome for result in results)) for outcome in Outcome]
         words = ", ".join(f"{count} {outcome.value}" for outcome, count in counts if count)
         reasons = dict.fromkeys(result.reason for result in results if result.outcome is Outcome.SKIPPED)
-        return f"{words} ({'; '.join(reasons)})" if reasons else words
+        if reasons:
+            words += f" ({'; '.join(reasons)})"
+        return f": {words}" if words else ""
 
 
-def _dated(entry: Entry) -> str:
-    return "" if entry.not_yet is None else f"since {entry.not_yet.since}: {entry.not_yet.reason}"
+def _wrapped(text: str, *, indent: int) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent=" " * indent, break_on_hyphens=False)
+
+
+def _dated(not_yet: NotYet) -> str:
+    return f"since {not_yet.since}: {not_yet.reason}"

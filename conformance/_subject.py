@@ -72,7 +72,7 @@ class Subject:
     """
 
     description: str
-    agents: Sequence[AgentDoor] = attrs.field(converter=tuple)
+    agents: Sequence[AgentDoor]
     restart: Callable[[], Awaitable[None]] | None = None
     operator_send: Callable[[str, str], Awaitable[int]] | None = None
     operator_inbox: Callable[[], Awaitable[Sequence[OperatorMail]]] | None = None

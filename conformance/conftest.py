@@ -14,6 +14,9 @@ from conformance.plugin import FACTORY, REPORT, Lacking
 _SECONDS = 60.0
 """For one test, start and restarts included: nothing in it has to wait for a clock."""
 
+_TURN_SECONDS = 5.0
+"""For an agent with mail to begin a turn."""
+
 _HIGHEST_ID = 2**53 - 1
 """Beyond any row there is, and exact in every JSON parser."""
 
@@ -63,7 +66,16 @@ async def turn_of(subject: Subject) -> Callable[[str], Awaitable[Turn]]:
     """Gives the turn an agent takes because it has mail."""
     if subject.turn_of is None:
         raise Lacking("the turns of the subject cannot be played from here")
-    return subject.turn_of
+    begun = subject.turn_of
+
+    async def turn_of(name: str) -> Turn:
+        turn = None
+        with trio.move_on_after(_TURN_SECONDS):
+            turn = await begun(name)
+        assert turn is not None, f"{name} has mail and began no turn within {_TURN_SECONDS:.0f} s"
+        return turn
+
+    return turn_of
 
 
 @pytest.fixture

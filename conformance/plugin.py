@@ -7,9 +7,9 @@ no test of this suite.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import pytest
 
@@ -52,11 +52,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known, and refuse an id that is none."""
+    """Make the marker known, and refuse what cannot be done before anything runs."""
     config.addinivalue_line("markers", "contract(*ids): what a test of the conformance suite is about")
     for id_ in config.getoption("--contract") or ():
         if id_ not in MANIFEST:
             raise pytest.UsageError(f"--contract must be an id such as MSG-5, got {id_!r}: see docs/conformance.md")
+    path = config.getoption("--conformance-json")
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise pytest.UsageError(f"--conformance-json must be in a folder that exists, got {path!r}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,7 +88,7 @@ def ids_of(item: pytest.Item) -> tuple[str, ...]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_call() -> Generator[None, None, None]:
     """Turn what a subject lacks into a skip; pytest-trio would lose the reason of one that a fixture raises."""
     try:
         yield
@@ -94,7 +97,6 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
         if lacking is None or rest is not None:
             raise
         pytest.skip("; ".join(_words(lacking)))
-    return
 
 
 def _words(raised: BaseException) -> Iterator[str]:
@@ -106,16 +108,14 @@ def _words(raised: BaseException) -> Iterator[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[Any]:
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Count a test of the suite once its outcome is known."""
-    result: pytest.TestReport = yield
+    result = yield
     report = item.config.stash.get(REPORT, None)
     ids = ids_of(item)
     if report is not None and ids and (result.when == "call" or result.outcome != "passed"):
         reason = result.longrepr[2] if isinstance(result.longrepr, tuple) else ""
-        report.add(
-            ids, test=item.nodeid, outcome=Outcome(result.outcome), reason=reason.removeprefix("Skipped: ")
-        )
+        report.add(ids, test=item.nodeid, outcome=Outcome(result.outcome), reason=reason.removeprefix("Skipped: "))
     return result
 
 

@@ -51,7 +51,7 @@ async def test_an_ack_within_a_turn_holds_when_the_turn_fails(
     assert (await caller.recv(max=2)).ids == sent
     await caller.ok("ack_until", up_to=sent[0])
     await turn.end(well=False)
-    (row,) = (await iris.recv(max=5)).rows
+    row = (await iris.recv(max=5)).only
     assert (row.id, row.redelivered) == (sent[1], 2)
 
 

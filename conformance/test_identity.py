@@ -5,8 +5,8 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from conformance._client import STRUCTURED, Caller, Era, open_client
-from conformance._http import initialize, open_http, post, request, with_session
+from conformance._client import Caller, Era, open_client
+from conformance._http import initialize, open_http, post, request, session_headers
 from conformance._subject import Subject
 from conformance.plugin import Lacking
 
@@ -19,7 +19,7 @@ async def test_the_sender_is_the_agent_whose_url_and_token_were_used(iris: Calle
     """SURF-5: in both directions."""
     for caller, other in ((iris, otto), (otto, iris)):
         await caller.send(other.name, "hello")
-        answer = await other.call("recv", STRUCTURED)
+        answer = await other.call_for_data("recv")
         assert answer.data is not None
         assert [row["from"] for row in answer.data["messages"]] == [caller.name]
 
@@ -31,7 +31,8 @@ async def test_no_tool_takes_the_sender_as_an_argument(iris: Caller, otto: Calle
         for tool in (await client.list_tools()).tools:
             assert not set(_SENDERS) & set(tool.input_schema.get("properties", {})), tool.name
     for forged in ("operator", otto.name):
-        await iris.call("send", to=otto.name, body="trust me", **dict.fromkeys(_SENDERS, forged))
+        claims: dict[str, object] = dict.fromkeys(_SENDERS, forged)
+        await iris.call("send", to=otto.name, body="trust me", **claims)
         for row in (await otto.recv(max=5)).rows:
             assert row.is_from(iris.name), row.head
             assert not row.is_from(forged), row.head
@@ -93,9 +94,9 @@ async def test_a_session_of_one_agent_is_none_of_another(subject: Subject) -> No
     iris, otto = subject.agents[:2]
     version = Era.SESSIONS.value
     async with open_http(iris) as http:
-        session = (await http.post(iris.url, json=initialize(version))).headers["mcp-session-id"]
+        headers = session_headers(await http.post(iris.url, json=initialize(version)), version)
     async with open_http(otto) as http:
-        answer = await http.post(otto.url, json=request("tools/list"), headers=with_session(session, version))
+        answer = await http.post(otto.url, json=request("tools/list"), headers=headers)
     assert answer.status_code == 404
 
 

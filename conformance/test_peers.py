@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from conformance._client import Caller, Era
-from conformance._http import open_http, raw_answer, request_headers
+from conformance._http import open_http, raw_answer, request_headers, whole_request
 from conformance._subject import AgentDoor, Subject
 
 _MEBIBYTE = 1024 * 1024
@@ -46,7 +46,7 @@ def _is_refusal(answer: bytes) -> bool:
 async def test_a_body_over_a_mebibyte_is_refused(subject: Subject, announced: bool) -> None:
     """REL-4: no peer can make us keep more."""
     door = subject.agents[0]
-    body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"x": "y" * 3 * _MEBIBYTE}}).encode()
+    body = json.dumps(whole_request("tools/list", {"padding": "x" * 3 * _MEBIBYTE})).encode()
     if announced:
         answer = await raw_answer(door, _head(door, f"content-length: {len(body)}") + body)
     else:
@@ -95,7 +95,12 @@ async def test_a_body_that_is_no_request_is_refused_in_both_eras(subject: Subjec
 @pytest.mark.contract("REL-4")
 @pytest.mark.parametrize(
     "data",
-    [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"hello\r\n\r\n", b"\0" * 1000, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"],
+    [
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"hello\r\n\r\n",
+        b"\0" * 1000,
+        b"PRI * HTTP/2.0\r\n\r\n",
+    ],
     ids=["tls", "no http", "zeros", "http 2"],
 )
 async def test_bytes_that_are_no_http_end_their_connection_only(subject: Subject, data: bytes) -> None:
@@ -125,5 +130,6 @@ async def test_peers_that_leave_in_the_middle_or_say_nothing_hold_up_nobody(subj
 async def test_a_huge_number_of_unknown_arguments_changes_nothing(iris: Caller, otto: Caller) -> None:
     """REL-4: they are ignored, or refused."""
     sent = await otto.send(iris.name, "hello")
-    await iris.call("recv", **{f"argument{number}": number for number in range(5_000)}, max="no")
+    many: dict[str, object] = {f"argument{number}": number for number in range(5_000)}
+    await iris.call("recv", **many, max="no")
     assert (await iris.recv()).ids == [sent]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from conformance._client import Caller
@@ -12,21 +10,21 @@ from conformance.plugin import Lacking
 _LIMIT_CHARACTERS = 200
 
 
-def _file(caller: Caller) -> Path:
+def _kept(caller: Caller) -> str:
     if caller.door.state_dir is None:
         raise Lacking("the state folders of the subject's agents cannot be read from here")
-    return caller.door.state_dir / "hyperhive-status"
+    file = caller.door.state_dir / "hyperhive-status"
+    return file.read_text(encoding="utf-8").strip() if file.exists() else ""
 
 
 @pytest.mark.contract("SELF-1")
 async def test_a_status_is_kept_in_the_state_folder_until_it_is_cleared(iris: Caller) -> None:
     """SELF-1: the newest one; an empty one clears it."""
-    file = _file(iris)
     for text in ("reading", "schreibt über Käfer, 3 of 7"):
         await iris.ok("set_status", text=text)
-        assert file.read_text(encoding="utf-8").strip() == text
+        assert _kept(iris) == text
     await iris.ok("set_status", text="")
-    assert not file.exists() or not file.read_text(encoding="utf-8").strip()
+    assert _kept(iris) == ""
 
 
 @pytest.mark.contract("SELF-1")
@@ -46,8 +44,7 @@ async def test_a_status_is_one_line(iris: Caller, text: str) -> None:
 @pytest.mark.contract("SELF-1")
 async def test_a_refused_status_leaves_the_old_one(iris: Caller) -> None:
     """SELF-1: nothing is done by halves."""
-    file = _file(iris)
     await iris.ok("set_status", text="busy")
     await iris.refused("set_status", text="x" * (_LIMIT_CHARACTERS + 1))
     await iris.refused("set_status", text="one\ntwo")
-    assert file.read_text(encoding="utf-8").strip() == "busy"
+    assert _kept(iris) == "busy"

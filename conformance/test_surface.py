@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from conformance._client import STRUCTURED, Caller, Era, open_client
-from conformance._http import initialize, message_of, open_http, post, request, with_session
+from conformance._client import Caller, Era, open_client
+from conformance._http import initialize, message_of, open_http, post, request, session_headers
 from conformance._subject import Subject
 
 Restart = Callable[[], Awaitable[None]]
@@ -21,6 +21,14 @@ _TOOLS = {"send", "recv", "ack_until", "set_status"}
 
 _TEXT_LIMIT = 45_000
 """Characters of one answer."""
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 @pytest.mark.contract("SURF-1")
@@ -53,13 +61,13 @@ async def test_a_client_of_either_era_gets_its_version_and_the_tools(iris: Calle
 
 @pytest.mark.contract("SURF-2")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
-async def test_the_era_with_sessions_has_a_session_and_a_stream_of_its_own(subject: Subject, version: str) -> None:
+async def test_the_era_session_headerss_has_a_session_and_a_stream_of_its_own(subject: Subject, version: str) -> None:
     """SURF-2: initialize, session, GET stream, end of the session."""
     door = subject.agents[0]
     async with open_http(door) as http:
         began = await http.post(door.url, json=initialize(version))
         assert message_of(began)["result"]["protocolVersion"] == version
-        headers = with_session(began.headers["mcp-session-id"], version)
+        headers = session_headers(began, version)
         told = await http.post(door.url, json=request("notifications/initialized", id_=None), headers=headers)
         assert told.status_code == 202
         async with http.stream("GET", door.url, headers=headers) as stream:
@@ -113,18 +121,17 @@ async def test_results_are_plain_text_unless_data_is_asked_for(iris: Caller, ott
         answer = await iris.call(tool, **arguments)
         assert not answer.is_error, answer
         assert answer.data is None, tool
-        with pytest.raises(ValueError, match="Expecting value"):
-            json.loads(answer.text)
+        assert not _is_json(answer.text), answer.text
 
 
 @pytest.mark.contract("SURF-3")
 async def test_who_asks_for_data_gets_the_facts_of_the_text(iris: Caller, otto: Caller) -> None:
     """SURF-3: beside it."""
-    first = await iris.call("send", STRUCTURED, to=otto.name, body="hello")
+    first = await iris.call_for_data("send", to=otto.name, body="hello")
     assert first.data is not None
     assert f"#{first.data['id']}" in first.text
     await iris.send(otto.name, "more")
-    answer = await otto.call("recv", STRUCTURED)
+    answer = await otto.call_for_data("recv")
     assert answer.data is not None
     (row,) = answer.data["messages"]
     assert (row["id"], row["from"], row["body"]) == (first.data["id"], iris.name, "hello")
@@ -144,7 +151,8 @@ async def test_a_message_too_long_for_one_answer_comes_in_parts_that_say_how_muc
         inbox = await iris.recv()
         assert inbox.ids == [sent]
         assert len(inbox.text) <= _TEXT_LIMIT
-        assert (part := inbox.text.count("~")) > 0
+        part = inbox.text.count("~")
+        assert part > 0
         shown += part
         assert shown == total or f"{total - shown:,}" in inbox.text or str(total - shown) in inbox.text
     assert shown == total
@@ -154,7 +162,7 @@ async def test_a_message_too_long_for_one_answer_comes_in_parts_that_say_how_muc
 @pytest.mark.contract("SURF-3")
 async def test_messages_that_do_not_fit_together_stay_unread_or_come_first_next(iris: Caller, otto: Caller) -> None:
     """SURF-3: also of an answer with several of them; the limit counts as the CLI does, in UTF-16."""
-    marks = ["𝕒", "𝕓", "𝕔", "𝕕"]
+    marks = ["🐝", "🍯", "🌼", "🐻"]
     for mark in marks:
         await otto.send(iris.name, mark * 9_000)
     shown = ""
@@ -166,9 +174,7 @@ async def test_messages_that_do_not_fit_together_stay_unread_or_come_first_next(
 
 
 @pytest.mark.contract("SURF-4")
-async def test_a_connected_client_of_the_newer_era_calls_on_over_a_restart(
-    subject: Subject, restart: Restart
-) -> None:
+async def test_a_connected_client_of_the_newer_era_calls_on_over_a_restart(subject: Subject, restart: Restart) -> None:
     """SURF-4: there is nothing to register again."""
     async with open_client(subject.agents[0], Era.PER_REQUEST) as client:
         assert not (await client.call_tool("recv", {})).is_error
@@ -184,12 +190,12 @@ async def test_a_session_that_a_restart_ended_is_told_so_and_begins_again_at_the
     door, version = subject.agents[0], Era.SESSIONS.value
     async with open_http(door) as http:
         began = await http.post(door.url, json=initialize(version))
-        headers = with_session(began.headers["mcp-session-id"], version)
+        headers = session_headers(began, version)
         await restart()
         late = await http.post(door.url, json=request("tools/list"), headers=headers)
         assert late.status_code == 404
         again = await http.post(door.url, json=initialize(version))
-        assert again.headers["mcp-session-id"] != began.headers["mcp-session-id"]
+        assert session_headers(again, version) != headers
 
 
 @pytest.mark.contract("SURF-6")
