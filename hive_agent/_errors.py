@@ -14,6 +14,7 @@ __all__ = [
     "EventLogUnavailable",
     "ListenerUnavailable",
     "RuntimeUnavailable",
+    "SettingsInvalid",
     "ToolRefused",
 ]
 
@@ -49,6 +50,11 @@ class ListenerUnavailable(AgentError):
 @final
 class ToolRefused(AgentError):
     """A tool does not do what it was asked, and the sentence tells the model why and what to do (SURF-6)."""
+
+
+@final
+class SettingsInvalid(AgentError):
+    """What ``hive-agent`` was told cannot be used; a line for everything that is wrong with it."""
 
 
 @final
