@@ -119,9 +119,14 @@ class HivePaths:
         """The bearer token of an agent (SURF-5)."""
         return self.tokens_dir / _checked(agent)
 
+    @property
+    def agents_dir(self) -> Path:
+        """A folder for each agent."""
+        return self.state_dir / "agents"
+
     def agent_dir(self, agent: str) -> Path:
         """The folder of an agent."""
-        return self.state_dir / "agents" / _checked(agent)
+        return self.agents_dir / _checked(agent)
 
     def agent_state_dir(self, agent: str) -> Path:
         """What the agent itself keeps: notes, its status."""

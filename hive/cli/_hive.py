@@ -20,6 +20,10 @@ _FOLDER = click.Path(file_okay=False, path_type=Path)
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
+_config_option = click.option("--config", type=_FILE, help="The hive.toml.  [default: ./hive.toml]")
+_state_option = click.option("--state", type=_FOLDER, help="The state folder, in place of a hive.toml.")
+
+
 @click.group(cls=CommandGroup, epilog=completion_help("hive"))
 @click.version_option(package_name="hyperhive", message="hive %(version)s")
 def hive() -> None:
@@ -80,6 +84,42 @@ def _run(config: Path | None, *, verbose: bool, json_lines: bool) -> int:
 
     settings = load_config(config or Path("hive.toml"), environ=os.environ)
     return run_up(settings, verbose=verbose, json_lines=json_lines)
+
+
+@hive.command()
+@_config_option
+@_state_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def doctor(ctx: click.Context, config: Path | None, state: Path | None, *, as_json: bool) -> None:
+    """Look the hive over, running or not: what is well, what is not, and what to do. Changes nothing.
+
+    Exits with 1 when something has failed.
+    """
+    from ._doctor import run_doctor
+
+    ctx.exit(0 if run_doctor(config, state, as_json=as_json) else 1)
+
+
+@hive.command()
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_config_option
+@_state_option
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def restore(ctx: click.Context, file: Path, config: Path | None, state: Path | None, *, as_json: bool) -> None:
+    """Put the backup FILE (from hivectl backup) in the place of a stopped hive's mail.
+
+    What is there now is kept beside it under another name.
+    """
+    import hive_broker
+
+    from ._restore import run_restore
+
+    try:
+        run_restore(file, config, state, as_json=as_json)
+    except hive_broker.BrokerError as exc:
+        fail(ctx, exc)
 
 
 def hive_main() -> NoReturn:
