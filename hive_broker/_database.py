@@ -40,7 +40,10 @@ _CHECKED_LIMIT_BYTES = 64 * 1024 * 1024
 _WAL_LIMIT_BYTES = 16 * 1024 * 1024
 """What a write-ahead log is cut down to after a burst."""
 
-_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError)
+_DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, UnicodeDecodeError)
+
+_SAID_BY_SQLITE = (apsw.Error, UnicodeDecodeError)
+"""Only valid UTF-8 was ever stored: a text that is none was changed by the disk or by a stranger."""
 
 _SENTENCES: tuple[tuple[type[apsw.Error], str], ...] = (
     (apsw.FullError, "the disk is full: free some space and try again"),
@@ -75,7 +78,7 @@ def translated(exc: Exception) -> Exception:
 def _translating() -> Iterator[None]:
     try:
         yield
-    except (apsw.Error, OSError) as exc:
+    except (*_SAID_BY_SQLITE, OSError) as exc:
         if (found := translated(exc)) is exc:
             raise
         raise found from exc
@@ -90,6 +93,7 @@ class Database:
         self._glances = glances
         self._ownership = ownership
         self._noted = ownership.noted_ids()
+        self._inodes = {part: _inode_of(part) for part in (self.path, f"{self.path}-wal")}
 
     @property
     def path(self) -> str:
@@ -107,7 +111,7 @@ class Database:
         """
         try:
             return cast("T", await _run(self._connection, work))
-        except apsw.Error as exc:
+        except _SAID_BY_SQLITE as exc:
             raise translated(exc) from exc
 
     def glance(self, question: Callable[[apsw.Connection], T]) -> T:
@@ -121,11 +125,32 @@ class Database:
             return question(self._glances)
 
     def note_ids(self, db: apsw.Connection) -> None:
-        """Called in every transaction before its commit: an id must be noted before anybody can see it (REL-5)."""
+        """Called in every transaction before its commit: an id must be noted before anybody can see it (REL-5).
+
+        Raises:
+            BrokerDamaged: what would be committed would go into files that nobody can open any more.
+        """
+        self._require_own_files()
         ids = _ids_in(db)
         if ids != self._noted:
             self._ownership.note_ids(*ids)
             self._noted = ids
+
+    def _require_own_files(self) -> None:
+        for part, inode in self._inodes.items():
+            if _inode_of(part) != inode:
+                way_out = "restore a backup" if part == self.path else "start it again: nothing is lost by that"
+                raise BrokerDamaged(
+                    f"the file {part} was removed or replaced while the hive works, and what goes into it would be "
+                    f"lost: move it back and the hive goes on, or stop the hive and {way_out}"
+                )
+
+
+def _inode_of(part: str) -> int | None:
+    try:
+        return os.stat(part).st_ino  # noqa: PTH116 -- a path object each commit is for nothing
+    except FileNotFoundError:
+        return None
 
 
 @asynccontextmanager
@@ -141,11 +166,11 @@ async def open_database(ownership: Ownership) -> AsyncIterator[Database]:
     async with AsyncExitStack() as closing:
         # An apsw connection that is open has a thread that only closing ends: nothing here may be interrupted.
         with trio.CancelScope(shield=True), _translating():
-            _make_private(path)
+            is_new = _make_private(path)
             with _having_set(apsw.async_controller, apsw.aio.Trio):
                 connection = await apsw.Connection.as_async(path, apsw.SQLITE_OPEN_READWRITE)
             closing.push_async_callback(_shielded, partial(connection.aclose, force=True))
-            await _run(connection, partial(_set_up, ownership=ownership))
+            await _run(connection, partial(_set_up, ownership=ownership, is_new=is_new))
             closing.push_async_callback(_shielded, partial(_run, connection, _fold_log))
             glances = apsw.Connection(path, apsw.SQLITE_OPEN_READONLY)
             closing.callback(glances.close, force=True)
@@ -172,8 +197,8 @@ def _having_set(variable: ContextVar[Any], value: object) -> Iterator[None]:
         variable.reset(token)
 
 
-def _make_private(path: str) -> None:
-    """Make the file 0600; SQLite gives its log and index the same mode.
+def _make_private(path: str) -> bool:
+    """Make the file 0600, and answer whether there was none; SQLite gives its log and index the same mode.
 
     An existing file is never opened here: closing it would drop locks that SQLite holds elsewhere in this process.
     """
@@ -183,11 +208,15 @@ def _make_private(path: str) -> None:
     except FileExistsError:
         if file.is_file() and file.stat().st_mode & 0o077:
             file.chmod(0o600)
+        return False
+    return True
 
 
-def _set_up(db: apsw.Connection, ownership: Ownership) -> None:
+def _set_up(db: apsw.Connection, ownership: Ownership, *, is_new: bool) -> None:
     db.set_busy_timeout(_BUSY_MILLISECONDS)
     check_is_ours(db)
+    if not is_new:
+        _require_content(db, ownership)
     db.pragma("foreign_keys", True)
     db.pragma("trusted_schema", False)
     db.pragma("journal_size_limit", _WAL_LIMIT_BYTES)
@@ -203,10 +232,21 @@ def _set_up(db: apsw.Connection, ownership: Ownership) -> None:
     _skip_ids(db, ownership.noted_ids())
 
 
+def _require_content(db: apsw.Connection, ownership: Ownership) -> None:
+    """Refuse a file that was cut to nothing, or whose log was removed before any of it got into the file."""
+    last, _ = ownership.noted_ids()
+    if last and db.pragma("user_version") == 0:
+        raise BrokerDamaged(
+            f"the database {ownership.database_path} is empty, and messages up to #{last} were in it: its log was "
+            "removed, or it was cut. Restore a backup, or remove the file to begin anew"
+        )
+
+
 def _check(db: apsw.Connection, path: str) -> None:
     if Path(path).stat().st_size > _CHECKED_LIMIT_BYTES:
         return
-    verdict = db.pragma("quick_check", 1)
+    # Not the quick one: a row that an index has lost is never handed out, and only this one compares them.
+    verdict = db.pragma("integrity_check", 1)
     if verdict != "ok":
         raise BrokerDamaged(f"the database {path} contradicts itself ({verdict}): restore a backup")
 
@@ -220,6 +260,13 @@ def _skip_ids(db: apsw.Connection, noted: tuple[int, int]) -> None:
     """Go on after the highest ids ever given out: the file may be a restored one that has not seen them (REL-5)."""
     for table, last, at_least in zip(("messages", "turns"), _ids_in(db), noted, strict=True):
         if last < at_least:
+            _log.warning(
+                "ids of %s up to %d were noted and the database knows those up to %d: it is an older copy, its log was "
+                "removed, or the last process was killed in between; what is new begins above",
+                table,
+                at_least,
+                last,
+            )
             with db:
                 db.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
                 db.execute("INSERT INTO sqlite_sequence (name, seq) VALUES (?, ?)", (table, at_least))
