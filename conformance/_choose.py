@@ -24,6 +24,15 @@ SERVER = "hyperhive"
 
 _WAYS = ("--hive-state", "--hive-mcp-url", "--subject")
 
+_DETAILS = (
+    "--hive-mcp-token-file",
+    "--hive-agent-name",
+    "--hive-peer-mcp-url",
+    "--hive-peer-mcp-token-file",
+    "--hive-peer-name",
+)
+"""What only goes with ``--hive-mcp-url``."""
+
 
 def chosen_factory(config: pytest.Config) -> SubjectFactory:
     """The factory that the options name; this repository's own agents where there is no option.
@@ -38,6 +47,9 @@ def chosen_factory(config: pytest.Config) -> SubjectFactory:
         return _from_state(Path(config.getoption("--hive-state")))
     if config.getoption("--hive-mcp-url") is not None:
         return _from_urls(config)
+    for detail in _DETAILS:
+        if config.getoption(detail) is not None:
+            raise pytest.UsageError(f"{detail} says which agents, but not of what: give --hive-mcp-url too")
     if config.getoption("--subject") is not None:
         return _from_name(config.getoption("--subject"))
     from ._own import open_own_subject  # a run against a stranger's implementation needs nothing of ours

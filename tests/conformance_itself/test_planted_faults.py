@@ -7,7 +7,7 @@ from conformance._manifest import MANIFEST
 
 pytest_plugins = ["pytester"]
 
-RUN = ("-p", "conformance.plugin", "-p", "no:cacheprovider", "-x", "-q", "--pyargs", "conformance")
+RUN = ("-p", "no:cacheprovider", "-x", "-q", "--pyargs", "conformance")
 
 SHOWN_BY = {"the_port_moves": "ConnectError"}
 """How a fault shows where no assertion of the suite is reached."""
