@@ -222,6 +222,10 @@ folder: Callable[[object], Path] = _path
 """The rule of a folder's path; the value comes back absolute."""
 
 
+def _usual_manager(config: HiveConfig) -> str:
+    return DEFAULT_MANAGER if DEFAULT_MANAGER in config.agents else next(iter(config.agents))
+
+
 @attrs.frozen(kw_only=True)
 class HiveConfig:
     """A whole hive, ready to open: ``HiveConfig(state_dir=…, agents={"ruth": AgentSettings()})``.
@@ -229,7 +233,8 @@ class HiveConfig:
     Attributes:
         name: of the hive, for people; it stands beside agents' names and obeys the same rule.
         state_dir: everything durable; made absolute.
-        manager: the agent that is told of crashes and sees approvals; must be one of ``agents``.
+        manager: the agent that is told of crashes and sees approvals; must be one of ``agents``. Unset it is ``ruth``,
+            or the first agent where there is no ruth.
         runtime_dir: where the sockets are, for a ``state_dir`` whose path is too long for one; None puts them in it.
         mcp_port: of the agents' listener on 127.0.0.1; 0 picks a free one once and keeps it (SURF-1).
         pair_messages_per_hour: between two agents, both directions together, before the loop guard stops them (MSG-10).
@@ -244,13 +249,13 @@ class HiveConfig:
 
     name: str = _obeys(agent_name, "hive")
     state_dir: Path = _obeys(folder)
-    manager: str = _obeys(agent_name, DEFAULT_MANAGER)
     runtime_dir: Path | None = _obeys(unset_or(folder), None)
     mcp_port: int = _obeys(a_whole_number(least=0, most=65535), 0)
     pair_messages_per_hour: int = _obeys(_budget, hive_broker.LoopBudgets().pair_messages_per_hour)
     sender_messages_per_hour: int = _obeys(_budget, hive_broker.LoopBudgets().sender_messages_per_hour)
     hive_messages_per_hour: int = _obeys(_budget, hive_broker.LoopBudgets().hive_messages_per_hour)
     agents: Mapping[str, AgentSettings] = _obeys(_agents)
+    manager: str = _obeys(agent_name, attrs.Factory(_usual_manager, takes_self=True))
 
     def __attrs_post_init__(self) -> None:
         problems = tuple(self._disagreements())

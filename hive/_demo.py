@@ -36,6 +36,9 @@ HAIKUS = (
 _RECV, _SEND, _STATUS = "mcp__hyperhive__recv", "mcp__hyperhive__send", "mcp__hyperhive__set_status"
 _ROW = re.compile(r"^\[msg #(?P<id>\d+)\] from (?P<sender>\S+).*\n(?P<body>(?:(?!^\[msg #).*\n?)*)", re.MULTILINE)
 
+_END = re.compile(r"\n\n(?:no more unread messages\.|\d+ more unread: .*)\s*\Z")
+"""What recv adds below the last message."""
+
 
 @attrs.frozen
 class _Row:
@@ -128,20 +131,16 @@ async def _open(screen: Screen, hive: Hive) -> None:
 
 def _rows(request: ModelRequest) -> Sequence[_Row]:
     text = "\n".join(result.text for result in request.tool_results)
-    return [_Row(int(row["id"]), row["sender"], row["body"].strip()) for row in _ROW.finditer(text)]
+    return [_Row(int(row["id"]), row["sender"], _END.sub("", row["body"]).strip()) for row in _ROW.finditer(text)]
 
 
 def _ruth(request: ModelRequest) -> Reply:
     rows = _rows(request)
     asked = [row for row in rows if row.sender == hive_broker.OPERATOR]
     answered = [row for row in rows if row.sender == "iris"]
-    steps = [
-        call(_SEND, to="iris", body=f"The operator writes: {row.body.splitlines()[0]}", in_reply_to=row.id)
-        for row in asked
-    ]
+    steps = [call(_SEND, to="iris", body=f"The operator writes: {row.body}", in_reply_to=row.id) for row in asked]
     steps += [
-        call(_SEND, to=hive_broker.OPERATOR, body=f"iris writes:\n{_verse(row.body)}", in_reply_to=row.id)
-        for row in answered
+        call(_SEND, to=hive_broker.OPERATOR, body=f"iris writes:\n{row.body}", in_reply_to=row.id) for row in answered
     ]
     if not steps:
         return Reply(steps=[say("Nothing to do.")])
@@ -156,8 +155,3 @@ def _iris(request: ModelRequest) -> Reply:
         if row.sender == "ruth"
     ]
     return Reply(steps=steps or [say("Nothing to do.")])
-
-
-def _verse(body: str) -> str:
-    # What recv adds below the last message is set off by an empty line.
-    return body.partition("\n\n")[0]

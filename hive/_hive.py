@@ -163,6 +163,10 @@ class Hive:
 
     async def ack(self, up_to: int) -> hive_broker.Acked:
         """See ``HiveControl``."""
+        newest = await self._broker.inbox(hive_broker.OPERATOR, limit=1)
+        if not newest or up_to > newest[0].id:
+            last = f"the last one is #{newest[0].id}" if newest else "there is none"
+            raise RequestRefused(f"there is no message #{up_to} for you, {last}: nothing was acked")
         return await self._operator.ack_until(up_to)
 
     async def thread(self, message_id: int) -> Thread:
@@ -451,4 +455,4 @@ def _note(member: Member, snapshot: hive_agent.AgentSnapshot | None) -> str | No
         return member.crash
     if snapshot is None or snapshot.parked is None:
         return None
-    return f"{snapshot.parked.value}: {snapshot.last_failure or 'see its event log'}"
+    return snapshot.last_failure or snapshot.parked.value.replace("_", " ")

@@ -6,7 +6,6 @@ characters and never as markup.
 
 from __future__ import annotations
 
-import textwrap
 import time
 from collections.abc import Iterator
 from typing import final
@@ -17,13 +16,12 @@ import hive_agent
 import hive_broker
 
 from ._hive import AgentHappened, HiveEvent
+from .cli._text import on_terminal
 
 __all__ = ["Line", "Story"]
 
 BODY_CHARACTERS = 90
 """How much of a message between agents is shown; messages to the operator are shown whole."""
-
-WIDTH = 96
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +32,7 @@ class Line:
         at: unix seconds.
         who: whose doing it is; decides the colour.
         text: what happened.
-        rest: further lines, indented.
+        rest: further lines, shown below it.
         quiet: shown dimmed.
     """
 
@@ -82,9 +80,10 @@ class Story:
 
     def _sent(self, message: hive_broker.Message) -> Line:
         head = f"→ {message.recipient}  #{message.id}"
-        body = printable(message.body)
-        if message.recipient == hive_broker.OPERATOR:
-            return Line(at=message.sent_at, who=message.sender, text=head, rest=tuple(_wrapped(body)))
+        body = on_terminal(message.body, lines=True)
+        if message.recipient == hive_broker.OPERATOR and message.sender != hive_broker.SYSTEM:
+            return Line(at=message.sent_at, who=message.sender, text=head, rest=tuple(body.splitlines()))
+        # What the hive itself tells the operator was shown when it happened.
         first = " ".join(body.split())
         shown = first if len(first) <= BODY_CHARACTERS else first[: BODY_CHARACTERS - 1] + "…"
         return Line(at=message.sent_at, who=message.sender, text=f"{head}  {shown}")
@@ -97,10 +96,10 @@ class Story:
             case hive_agent.EventKind.TURN_END:
                 yield self._turn_end(agent, event)
             case hive_agent.EventKind.STATUS_CHANGED:
-                status = printable(str(event.data["status_text"]))
+                status = on_terminal(str(event.data["status_text"]))
                 yield Line(at=event.at, who=agent, text=f"status: {status}" if status else "clears its status")
             case hive_agent.EventKind.NOTE:
-                yield Line(at=event.at, who=agent, text=printable(str(event.data["text"])))
+                yield Line(at=event.at, who=agent, text=on_terminal(str(event.data["text"])))
             case _:
                 return
 
@@ -110,22 +109,12 @@ class Story:
         took = f"{seconds:.1f} s, {calls} tool call{'' if calls == 1 else 's'}"
         if event.data["outcome"] == hive_agent.Outcome.DONE.value:
             return Line(at=event.at, who=agent, text=f"is done after {took}", quiet=True)
-        detail = printable(str(event.data["detail"]))
+        detail = on_terminal(str(event.data["detail"]))
         outcome = str(event.data["outcome"]).replace("_", " ")
-        return Line(at=event.at, who=agent, text=f"turn ended: {outcome} after {took}", rest=tuple(_wrapped(detail)))
+        return Line(at=event.at, who=agent, text=f"turn ended: {outcome} after {took}", rest=(detail,))
 
     def _line(self, who: str, text: str, *, quiet: bool = False) -> Line:
         return Line(at=self._clock(), who=who, text=text, quiet=quiet)
-
-
-def printable(text: str) -> str:
-    """``text`` without what could move a terminal's cursor or change its colours; line breaks stay."""
-    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    for line in text.splitlines():
-        yield from textwrap.wrap(line, WIDTH, replace_whitespace=False) or [""]
 
 
 def _numbers(ids: Iterator[int] | tuple[int, ...]) -> str:

@@ -11,6 +11,7 @@ import shlex
 import shutil
 import signal
 import sys
+import textwrap
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
@@ -25,6 +26,12 @@ from ._one_error import one_error
 from ._story import Line, Story
 
 __all__ = ["Screen", "hivectl_for", "run_up", "up"]
+
+_MARGIN = " " * 20
+"""Below the words of a line: time and name take so much."""
+
+_WIDEST = 120
+"""Longer lines are hard to read, however wide the terminal is."""
 
 _COLOURS = ("cyan", "magenta", "green", "yellow", "blue", "bright_red", "bright_cyan", "bright_magenta")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -53,15 +60,19 @@ class Screen:
             print(json.dumps(_as_json(event), ensure_ascii=False), flush=True)
             return
         for line in lines:
-            text = Text.assemble(
-                (line.clock, "dim"),
-                "  ",
-                (f"{line.who:<10}", self._colour(line.who)),
-                (line.text, "dim" if line.quiet else ""),
-            )
-            self._console.print(text)
+            first, *others = self._wrapped(line.text)
+            style = "dim" if line.quiet else ""
+            who = (f"{line.who:<10}", self._colour(line.who))
+            self._console.print(Text.assemble((line.clock, "dim"), "  ", who, (first, style)))
+            for more in others:
+                self._console.print(Text(f"{_MARGIN}{more}", style=style))
             for more in line.rest:
-                self._console.print(Text(f"{'':20}{more}", style="" if line.quiet else "bold"))
+                for part in self._wrapped(more):
+                    self._console.print(Text(f"{_MARGIN}{part}", style="bold"))
+
+    def _wrapped(self, text: str) -> list[str]:
+        width = max(min(self._console.width, _WIDEST) - len(_MARGIN), 30)
+        return textwrap.wrap(text, width, replace_whitespace=False, drop_whitespace=False) or [""]
 
     def _colour(self, who: str) -> str:
         if who not in self._colours:
@@ -97,7 +108,7 @@ async def up(config: HiveConfig, screen: Screen, *, opening: Callable[[Hive], Aw
     current: list[Hive] = []
     with one_error(), trio.open_signal_receiver(*_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_heed_signals, signals, stop, current, screen)
+            nursery.start_soon(_heed_signals, signals, stop, current, screen, _patience(config))
             with stop:
                 async with open_hive(config) as hive:
                     current.append(hive)
@@ -109,9 +120,14 @@ async def up(config: HiveConfig, screen: Screen, *, opening: Callable[[Hive], Aw
                     if opening is not None:
                         await opening(hive)
                     await hive.wait_shutdown()
-                    screen.say("stopping: running turns may finish")
+                    screen.say(f"stopping: {_patience(config)}")
             screen.say("the hive has stopped")
             nursery.cancel_scope.cancel()
+
+
+def _patience(config: HiveConfig) -> str:
+    longest = max(settings.runtime.grace_seconds for settings in config.agents.values())
+    return f"running turns may take {longest:g} s more"
 
 
 def _greeting(config: HiveConfig) -> str:
@@ -119,7 +135,7 @@ def _greeting(config: HiveConfig) -> str:
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
     return (
         f"hive {config.name!r} is up: {shown}\n"
-        f"in another terminal: {hivectl_for(config.state_dir)} status | send | inbox | stop; here: Ctrl-C stops"
+        f"in another terminal: {hivectl_for(config.state_dir)} status (or send, inbox, stop); here Ctrl-C stops it"
     )
 
 
@@ -133,14 +149,14 @@ def hivectl_for(state_dir: Path) -> str:
 
 
 async def _heed_signals(
-    signals: AsyncIterator[int], stop: trio.CancelScope, current: list[Hive], screen: Screen
+    signals: AsyncIterator[int], stop: trio.CancelScope, current: list[Hive], screen: Screen, patience: str
 ) -> None:
     first = True
     async for number in signals:
         name = signal.Signals(number).name
         if first:
             first = False
-            screen.say(f"{name}: stopping, running turns may finish; once more to cut them off")
+            screen.say(f"{name}: stopping, {patience}; once more to cut them off")
             stop.cancel()
         else:
             screen.say(f"{name} again: cutting running turns off")

@@ -221,7 +221,7 @@ class TurnLoop:
         await self._inlet.send(event)
 
     async def _post_watchdog(self, watchdog: turn.Watchdog) -> None:
-        self._note(f"the {watchdog.value} clock ran out")
+        self._note(_WATCHDOG_WORDS[watchdog])
         await self._post(turn.WatchdogFired(watchdog))
 
     async def _relay(self, wanted: trio.Event, event: turn.Event) -> None:
@@ -396,14 +396,22 @@ def _cause(summary: InboxSummary) -> str:
     return "mail from " + ", ".join(sender for sender, _ in summary.senders[:5]) if summary.senders else "mail"
 
 
+_WATCHDOG_WORDS = {
+    turn.Watchdog.SILENCE: "the runtime has been silent for too long",
+    turn.Watchdog.TOTAL: "the turn has taken too long",
+    turn.Watchdog.POST_RESULT: "the runtime has given its result and does not leave",
+    turn.Watchdog.ESCALATE: "the runtime does not heed the signal",
+    turn.Watchdog.STOP_GRACE: "the time a running turn may take after a stop was asked for is over",
+}
+
 _PARK_WORDS = {
     turn.ParkReason.NEEDS_LOGIN: (
-        "{name} cannot log in to the model's service and waits. Give the hive credentials (ANTHROPIC_API_KEY or "
-        "CLAUDE_CODE_OAUTH_TOKEN in its environment, or in env of [runtime] in hive.toml) and restart the agent: "
-        "hivectl restart {name}"
+        "{name} cannot log in to the model's service and waits. Stop the hive, give it credentials that work "
+        "(ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN, in its environment or in env of [runtime] in hive.toml), and "
+        "start it again"
     ),
     turn.ParkReason.RATE_LIMITED: "{name} has hit a rate limit and goes on by itself",
-    turn.ParkReason.BACKOFF: "{name}'s turns fail; it tries again ever more slowly. See its event log",
+    turn.ParkReason.BACKOFF: "{name}'s turns fail; it tries again ever more slowly",
     turn.ParkReason.MAIL_IGNORED: "{name} ends its turns without reading its mail; it is woken ever more slowly",
 }
 

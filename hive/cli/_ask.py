@@ -10,9 +10,10 @@ import os
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, final
 
 import click
+from typing_extensions import override
 
 if TYPE_CHECKING:
     from hive._hostsock import HostClient
@@ -26,7 +27,22 @@ T = TypeVar("T")
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 """Every command has it (HOST-2)."""
 
-message_id_type = click.IntRange(min=1, max=2**63 - 1)
+
+@final
+class _MessageId(click.ParamType[int]):
+    """A message's number, with or without the ``#`` that listings print before it."""
+
+    name = "number"
+
+    @override
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        text = str(value).removeprefix("#")
+        if not (text.isascii() and text.isdigit() and 0 < int(text[:20]) < 2**63):
+            self.fail(f"{value!r} is no message's number, such as 4", param, ctx)
+        return int(text)
+
+
+message_id_type = _MessageId()
 """A message's number."""
 
 

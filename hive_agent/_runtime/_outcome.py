@@ -19,13 +19,24 @@ from hive_agent._turn import Outcome
 from ._port import RunReport
 from ._stream import StreamLine
 
-__all__ = ["RunFacts", "SessionTrouble", "classify", "is_final", "listed_sessions", "session_trouble"]
+__all__ = [
+    "LOGIN_REFUSALS_BORNE",
+    "RunFacts",
+    "SessionTrouble",
+    "classify",
+    "is_final",
+    "listed_sessions",
+    "session_trouble",
+]
 
 DETAIL_CHARACTERS = 300
 """Longest sentence kept of what the CLI said about its own failure."""
 
 _SYNTHETIC = "<synthetic>"
 """The model of a message that the CLI wrote itself."""
+
+LOGIN_REFUSALS_BORNE = 2
+"""Refused logins the CLI may try to make good, by renewing a token; more of them only cost minutes of silence."""
 
 _YEAR_5000 = 1e11
 """In unix seconds. A greater number counts something else."""
@@ -58,6 +69,7 @@ class RunFacts:
         error: the ``error`` of the last synthetic assistant message.
         rejected: the last ``rate_limit_event`` that refused, its ``rate_limit_info``; None once a model answered again.
         answered: the last assistant message came from a model.
+        login_refusals: how often in a row the service refused the credentials, as far as the CLI said while it retried.
         session_id: of the session that ran.
         missing_servers: required MCP servers that did not connect (SURF-7).
         usage: of the last assistant message: what the context holds.
@@ -72,6 +84,7 @@ class RunFacts:
     error: str | None = None
     rejected: Mapping[str, Any] | None = None
     answered: bool = False
+    login_refusals: int = 0
     session_id: str | None = None
     missing_servers: tuple[str, ...] = ()
     usage: Mapping[str, Any] = attrs.field(factory=dict)
@@ -95,6 +108,9 @@ class RunFacts:
                 return self._with_rate_limit(_mapping(line.data.get("rate_limit_info")))
             case "system" if line.subtype == "init":
                 return self._with_init(line.data, required)
+            case "system" if line.subtype == "api_retry":
+                refused = line.data.get("error") == "authentication_failed"
+                return attrs.evolve(self, login_refusals=self.login_refusals + 1 if refused else 0)
             case _:
                 return self
 
@@ -127,7 +143,15 @@ class RunFacts:
             if _mapping(block).get("type") == "tool_use" and isinstance(name, str):
                 calls[name] = calls.get(name, 0) + 1
         usage = _mapping(message.get("usage"))
-        return attrs.evolve(self, error=None, rejected=None, answered=True, usage=usage or self.usage, tool_calls=calls)
+        return attrs.evolve(
+            self,
+            error=None,
+            rejected=None,
+            answered=True,
+            login_refusals=0,
+            usage=usage or self.usage,
+            tool_calls=calls,
+        )
 
 
 def is_final(line: StreamLine) -> bool:
@@ -172,6 +196,8 @@ def _judge(facts: RunFacts) -> tuple[Outcome, str]:
         return Outcome.FAILED, facts.spawn_error
     if facts.missing_servers:
         return Outcome.FAILED, f"the tool server {', '.join(facts.missing_servers)} did not connect"
+    if facts.login_refusals > LOGIN_REFUSALS_BORNE:
+        return Outcome.NEEDS_LOGIN, "the model's service refuses the credentials"
     if facts.result is None:
         return _judge_without_result(facts)
     said = _said(facts)

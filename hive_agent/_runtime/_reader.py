@@ -14,12 +14,15 @@ from typing import final
 import attrs
 import trio
 
-from ._outcome import RunFacts, is_final
+from ._outcome import LOGIN_REFUSALS_BORNE, RunFacts, is_final
 from ._port import McpServer, RunLine, RunNote, RunStarted
 from ._process import ChildProcess
 from ._stream import Garbage, LineFramer, Oversized, StreamLine
 
 __all__ = ["RunReader"]
+
+_RETRIES_TOLD = (1, 4, 8)
+"""Attempts of the runtime that people are told of: the first, and that it goes on."""
 
 GARBAGE_NOTED = 20
 """Unreadable lines of one run that are kept; the rest are counted."""
@@ -110,6 +113,8 @@ class RunReader:
                 await self._events.send(RunLine(data=item.data, result=is_final(item)))
                 if item.type == "system" and item.subtype == "init":
                     await self._check_servers(item)
+                elif item.type == "system" and item.subtype == "api_retry":
+                    await self._tell_retry(item)
             case Oversized(size_bytes=size):
                 await self._events.send(RunNote(text=f"a line of {size} bytes from the runtime was dropped"))
             case Garbage(text=text):
@@ -123,6 +128,17 @@ class RunReader:
         for name in (*self._facts.missing_servers, *optional):
             await self._events.send(RunNote(text=f"the tool server {name} did not connect"))
         if self._facts.missing_servers:
+            self._interrupt()
+
+    async def _tell_retry(self, retry: StreamLine) -> None:
+        # The CLI can retry for minutes without another word; people should not have to wait for its last one.
+        attempt = retry.data.get("attempt")
+        if attempt in _RETRIES_TOLD:
+            why = retry.data.get("error_status") or retry.data.get("error") or "no answer"
+            tries = f"{attempt} of {retry.data.get('max_retries')}"
+            text = f"the model's service answered {why}; the runtime tries again ({tries})"
+            await self._events.send(RunNote(text=text))
+        if self._facts.login_refusals == LOGIN_REFUSALS_BORNE + 1:
             self._interrupt()
 
 

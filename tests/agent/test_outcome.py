@@ -63,6 +63,15 @@ def facts_of(*lines: dict, code: int | None = 0, required: frozenset[str] = froz
     return attrs.evolve(facts, exit_code=code, **more)
 
 
+RETRY_401 = {
+    "type": "system",
+    "subtype": "api_retry",
+    "attempt": 1,
+    "max_retries": 10,
+    "error_status": 401,
+    "error": "authentication_failed",
+}
+
 SAMPLES = {
     "a plain success": ([INIT, spoken(), DONE], 0, Outcome.DONE),
     "a success before a kill": ([INIT, spoken(), DONE], -9, Outcome.DONE),
@@ -166,6 +175,12 @@ SAMPLES = {
     "an unknown way to fail": ([INIT, broken_off("error_of_tomorrow", "something_new")], 1, Outcome.FAILED),
     "an unknown way to succeed": ([INIT, DONE | {"subtype": "success_of_tomorrow"}], 0, Outcome.FAILED),
     "a result without anything": ([{"type": "result"}], 0, Outcome.FAILED),
+    "a login refused more often than a renewed token explains": (
+        [INIT, *[RETRY_401] * 3, broken_off("error_during_execution", "aborted_streaming")],
+        0,
+        Outcome.NEEDS_LOGIN,
+    ),
+    "a login refused and then renewed": ([INIT, RETRY_401, RETRY_401, spoken("hi"), DONE], 0, Outcome.DONE),
     "SIGTERM": ([INIT, spoken("x")], 143, Outcome.CRASHED),
     "SIGKILL": ([INIT, spoken("x")], -9, Outcome.CRASHED),
     "an exit in silence": ([], 0, Outcome.CRASHED),

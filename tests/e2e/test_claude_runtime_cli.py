@@ -252,6 +252,17 @@ async def test_without_credentials_a_login_is_needed(agent, model, monkeypatch):
     assert model.requests == ()
 
 
+async def test_a_login_that_is_refused_again_and_again_is_not_retried_for_minutes(agent, model):
+    """TURN-5: left alone the CLI tries ten times over three minutes and says nothing that people see."""
+    model.otherwise(fail(401))
+    ended = await agent.turn("go")
+
+    assert ended.report.outcome is Outcome.NEEDS_LOGIN
+    assert "refuses the credentials" in ended.report.detail
+    notes = [item.text for item in ended.items if isinstance(item, RunNote)]
+    assert notes == ["the model's service answered 401; the runtime tries again (1 of 10)"]
+
+
 USAGE_LIMIT = {
     "anthropic-ratelimit-unified-status": "rejected",
     "anthropic-ratelimit-unified-reset": "1893456000",

@@ -306,7 +306,7 @@ async def test_a_second_signal_cuts_off_a_turn_that_will_not_end(tmp_path: Path)
             await hivectl("send", "ruth", "hello", state_dir=state_dir)
             await model.wait_requests(2)
             hive.process.send_signal(signal.SIGTERM)
-            await eventually(lambda: "running turns may finish" in hive.output)
+            await eventually(lambda: "once more to cut them off" in hive.output)
             with trio.move_on_after(0.5):
                 await hive.process.wait()
             assert hive.process.poll() is None, "the first signal waits for the turn"

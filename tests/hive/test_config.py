@@ -143,7 +143,10 @@ def test_everything_that_is_wrong_is_said_at_once():
         ("a = " + "[" * 5000, "must not be nested this deep"),
         ("", "[agents.<name>] must be there at least once; add [agents.ruth]"),
         ("agents = 3", "[agents] must be a table, got 3"),
-        ("[agents.iris]", "manager must be one of the agents (iris), got 'ruth'; name one of them, or add that agent"),
+        (
+            "[hive]\nmanager = 'ruth'\n[agents.iris]",
+            "manager must be one of the agents (iris), got 'ruth'; name one of them, or add that agent",
+        ),
         (RUTH + 'allowed_recipients = ["rut"]', "must be agents of this hive, got 'rut'; did you mean ruth?"),
         (RUTH + "allowed_recipients = [1]", 'must be agents\' names or "operator", got 1'),
         (RUTH + 'model = "--danger"', 'must be one line of 1 to 200 characters that does not begin with "-"'),
@@ -201,6 +204,12 @@ def test_a_wrong_variable_of_the_environment_is_named():
 def test_session_title_is_no_key_of_the_file():
     """TURN-3: only the environment sets it."""
     assert "session_title is not known" in refusal(RUTH + 'session_title = "x"')
+
+
+def test_without_a_ruth_the_first_agent_is_the_manager():
+    """SYS-2: nobody should have to know a name they never wrote."""
+    assert parse_config("[agents.otto]\n[agents.iris]", base=BASE).manager == "otto"
+    assert parse_config("[agents.otto]\n[agents.ruth]", base=BASE).manager == "ruth"
 
 
 def test_auto_sandbox_is_none_and_says_so():
