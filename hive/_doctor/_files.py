@@ -13,7 +13,7 @@ import hive_broker
 from hive._config import HiveConfig
 from hive._paths import HivePaths
 
-from ._findings import Finding
+from ._findings import Finding, listed
 
 __all__ = ["check_agents", "check_disk", "check_permissions"]
 
@@ -22,9 +22,6 @@ _TOO_LITTLE_BYTES = 100 * 1000 * 1000
 
 _LITTLE_BYTES = 1000 * 1000 * 1000
 """Under this somebody should clean up."""
-
-_SHOWN = 4
-"""Paths that are named; the rest is a number."""
 
 
 def check_agents(paths: HivePaths, config: HiveConfig | None) -> Finding:
@@ -38,7 +35,7 @@ def check_agents(paths: HivePaths, config: HiveConfig | None) -> Finding:
     ]
     wrong = []
     if strange:
-        wrong.append(Finding.warning("agents", f"{_listed(strange)}: no folder of an agent; move it away"))
+        wrong.append(Finding.warning("agents", f"{listed(strange)}: no folder of an agent; move it away"))
     if gone:
         wrong.append(
             Finding.warning(
@@ -63,10 +60,10 @@ def check_permissions(paths: HivePaths) -> Finding:
     open_to_others = [path for path in private if path.stat().st_mode & 0o077]
     wrong = []
     if open_to_others:
-        wrong.append(Finding.failed("permissions", f"open to other users: {_listed(open_to_others)}; chmod go= them"))
+        wrong.append(Finding.failed("permissions", f"open to other users: {listed(open_to_others)}; chmod go= them"))
     if foreign:
         wrong.append(
-            Finding.failed("permissions", f"of another user than {paths.state_dir}: {_listed(foreign)}; chown them")
+            Finding.failed("permissions", f"of another user than {paths.state_dir}: {listed(foreign)}; chown them")
         )
     return Finding.worst("permissions", wrong, otherwise=f"{len(private)} files and folders, private")
 
@@ -103,8 +100,3 @@ def check_disk(paths: HivePaths, database_bytes: int) -> Finding:
     if free < max(_LITTLE_BYTES, 2 * database_bytes):
         return Finding.warning("disk", f"{shown}: little for a database of {database_bytes / 1e9:.1f} GB; free some")
     return Finding.ok("disk", shown)
-
-
-def _listed(found: list[Path]) -> str:
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(map(str, found[:_SHOWN])) + more

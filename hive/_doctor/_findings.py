@@ -5,12 +5,16 @@ Owns the three verdicts. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from pathlib import Path
 
 import attrs
 
-__all__ = ["Finding", "Verdict"]
+__all__ = ["Finding", "Verdict", "listed"]
+
+_LISTED = 4
+"""Things that are named on a line; the rest is a number."""
 
 
 class Verdict(Enum):
@@ -60,3 +64,9 @@ class Finding:
             return cls.ok(check, otherwise)
         verdict = max((finding.verdict for finding in found), key=list(Verdict).index)
         return cls(check, verdict, "; ".join(finding.text for finding in found))
+
+
+def listed(found: Sequence[Path]) -> str:
+    """The first few paths, and how many more there are."""
+    more = f" and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    return ", ".join(map(str, found[:_LISTED])) + more

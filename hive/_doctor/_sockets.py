@@ -15,7 +15,7 @@ from pathlib import Path
 from hive._config import HiveConfig
 from hive._paths import HivePaths
 
-from ._findings import Finding
+from ._findings import Finding, listed
 
 __all__ = ["check_addresses", "check_port", "check_sockets"]
 
@@ -59,17 +59,17 @@ def check_sockets(paths: HivePaths, owner: tuple[str, int] | None) -> Finding:
 
 
 def _wrong_sockets(found: list[Path], paths: HivePaths, owner: tuple[str, int] | None) -> Iterator[Finding]:
-    for path in found:
-        answers = _is_listened_on(path)
-        if owner is None and answers:
-            yield Finding.failed(
-                "sockets", f"somebody listens on {path}, and no hive runs: see who: ss -xlp src {path}"
-            )
-        elif owner is None:
-            yield Finding.warning("sockets", f"{path} is dead, of a hive that was cut off: hive up replaces it")
-        elif not answers:
-            verdict = Finding.failed if path == paths.host_sock else Finding.warning
-            yield verdict("sockets", f"nobody listens on {path}, though the hive runs: restart the hive")
+    dead = [path for path in found if not _is_listened_on(path)]
+    alive = [path for path in found if path not in dead]
+    if owner is None and alive:
+        yield Finding.failed(
+            "sockets", f"somebody listens on {listed(alive)}, and no hive runs: see who: ss -xlp src {alive[0]}"
+        )
+    if owner is None and dead:
+        yield Finding.warning("sockets", f"dead, of a hive that was cut off: {listed(dead)}; hive up replaces them")
+    if owner is not None and dead:
+        verdict = Finding.failed if paths.host_sock in dead else Finding.warning
+        yield verdict("sockets", f"nobody listens on {listed(dead)}, though the hive runs: restart the hive")
 
 
 def _sockets_in(folder: Path) -> Iterator[Path]:

@@ -38,10 +38,14 @@ def dead_letters(ctx: click.Context, limit: int, before: int | None, *, as_json:
 @click.pass_obj
 def list_(state: Path | None, limit: int, before: int | None, *, as_json: bool) -> None:
     """Show the dead letters of all inboxes, the newest last."""
-    from . import _render
-
     found = call(state, lambda client: client.dead_letters(limit=limit, before_id=before))
-    print_answer(found, as_json, lambda: _render.print_dead_letters(found))
+
+    def show() -> None:
+        from ._render import print_dead_letters  # rich, which only tables need
+
+        print_dead_letters(found)
+
+    print_answer(found, as_json, show)
 
 
 @dead_letters.command()

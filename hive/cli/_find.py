@@ -15,6 +15,8 @@ import attrs
 from hive._errors import ConfigInvalid, HiveNotRunning, HiveUnintelligible
 from hive._paths import hive_json_in
 
+from ._program import shown_path
+
 __all__ = ["FoundHive", "find_hive"]
 
 STATE_VARIABLE = "HIVE_STATE_DIR"
@@ -50,7 +52,7 @@ def find_hive(state_dir: Path | None, *, environ: Mapping[str, str], folder: Pat
     for place in _usual_places(folder):
         if hive_json_in(place).exists():
             return _read(hive_json_in(place))
-        looked.append(str(place))
+        looked.append(shown_path(place.absolute()))
     raise HiveNotRunning(
         f"no hive is running here (looked in {', '.join(dict.fromkeys(looked))}); "
         f"start one with `hive up`, or name its state folder by --state or {STATE_VARIABLE}"

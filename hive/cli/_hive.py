@@ -12,6 +12,7 @@ from typing import NoReturn
 import click
 
 from ._group import CommandGroup, completion_help, fail, run_group
+from ._program import program, shown_path
 from ._text import on_terminal
 
 __all__ = ["hive", "hive_main"]
@@ -43,10 +44,14 @@ def init(folder: Path) -> None:
         click.echo(f"  {on_terminal(str(prompt))}")
     click.echo("Next:")
     if folder != Path():
-        click.echo(f"  cd {on_terminal(str(folder))}")
-    click.echo("  hive up                      in one terminal")
-    click.echo("  hivectl send ruth 'Hello'    in another")
-    click.echo("  hivectl inbox                to read what comes back")
+        click.echo(f"  cd {on_terminal(shown_path(folder))}")
+    click.echo("  export ANTHROPIC_API_KEY=…   or CLAUDE_CODE_OAUTH_TOKEN; agents need one to think")
+    for words, purpose in (
+        (f"{program('hive')} up", "in one terminal"),
+        (f"{program('hivectl')} send ruth 'Hello'", "in another"),
+        (f"{program('hivectl')} inbox", "to read what comes back"),
+    ):
+        click.echo(f"  {words:<28} {purpose}")
 
 
 @hive.command()

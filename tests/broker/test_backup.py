@@ -1,5 +1,6 @@
 """A copy of one instant while everybody writes, and a way back that loses nothing silently (REL-3, REL-5)."""
 
+import errno
 import os
 import resource
 import stat
@@ -398,3 +399,30 @@ async def test_the_database_is_no_backup_of_itself(path):
         pass
     with pytest.raises(RequestRefused, match="is the database itself"):
         restored(path, path)
+
+
+@pytest.mark.parametrize("step", ["link", "unlink", "replace"])
+async def test_a_restore_that_breaks_off_leaves_a_database_that_opens(path, backup, monkeypatch, step):
+    """REL-1, REL-5: at each change of a file's place; doing it again ends it."""
+    async with reopened(path) as broker:
+        await broker.set_agents(AGENTS)
+        await fill(broker, 2)
+        await broker.backup(backup)
+        later = await fill(broker, 2)
+
+    where = os if step == "link" else Path
+    original = getattr(where, step)
+
+    def refused(*args, **more):
+        if any(str(arg).startswith(str(path)) for arg in args):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return original(*args, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(where, step, refused)
+        with pytest.raises(BrokerUnavailable, match="the disk refused a write"):
+            restored(path, backup)
+    async with reopened(path) as broker:
+        assert len(await broker.history()) == 4
+    done = restored(path, backup)
+    assert (done.messages, done.lost_messages, done.next_message_id) == (2, 2, later + 1)

@@ -12,7 +12,16 @@ import trio
 from click.testing import CliRunner, Result
 
 import hive_broker
-from hive import AgentSettings, HiveConfig, RequestRefused, RuntimeConfig, open_hive, open_host_client
+from hive import (
+    AgentSettings,
+    ConfigInvalid,
+    HiveConfig,
+    RequestRefused,
+    RuntimeConfig,
+    open_hive,
+    open_host_client,
+    parse_config,
+)
 from hive.cli._hive import hive as hive_command
 from hive.cli._hivectl import hivectl
 
@@ -152,7 +161,21 @@ def test_what_is_no_backup_is_refused(config: HiveConfig, restore, tmp_path: Pat
     assert not config.paths.broker_db.exists()
 
 
-async def test_budgets_of_hive_toml_reach_the_broker(config: HiveConfig) -> None:
+def test_budgets_are_keys_of_hive_toml(tmp_path: Path) -> None:
+    """MSG-10: generous where nothing is said, and wrong ones are refused."""
+    keys = "pair_messages_per_hour = 5\nsender_messages_per_hour = 6\nhive_messages_per_hour = 7"
+    read = parse_config(f"[hive]\n{keys}\n[agents.ruth]\n", base=tmp_path)
+    assert read.budgets == hive_broker.LoopBudgets(
+        pair_messages_per_hour=5, sender_messages_per_hour=6, hive_messages_per_hour=7
+    )
+    assert parse_config("[agents.ruth]\n", base=tmp_path).budgets == hive_broker.LoopBudgets(
+        pair_messages_per_hour=120, sender_messages_per_hour=600, hive_messages_per_hour=3000
+    )
+    with pytest.raises(ConfigInvalid, match="pair_messages_per_hour must be a whole number from 1 to"):
+        parse_config("[hive]\npair_messages_per_hour = 0\n[agents.ruth]\n", base=tmp_path)
+
+
+async def test_budgets_of_a_hive_reach_its_broker(config: HiveConfig) -> None:
     """MSG-10: what the file says is what stops an agent."""
     tight = HiveConfig(state_dir=config.state_dir, agents=config.agents, pair_messages_per_hour=1)
     async with open_hive(tight) as hive:

@@ -218,7 +218,7 @@ async def test_what_a_killed_hive_left_is_found(stopped: HiveConfig, tmp_path: P
     assert {verdict for verdict, _ in found.values()} == {Verdict.WARNING}
     assert "1 open, 1 messages in flight (ruth), and no hive runs" in found["turns"][1]
     assert "is of a hive that was cut off" in found["addresses"][1]
-    assert f"{paths.host_sock} is dead" in found["sockets"][1]
+    assert f"dead, of a hive that was cut off: {paths.host_sock};" in found["sockets"][1]
     assert paths.broker_db.with_name("broker.sqlite-wal").stat().st_size > 0
 
 
