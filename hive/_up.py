@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
-import shlex
-import shutil
+import os
 import signal
 import sys
 import textwrap
@@ -24,8 +23,18 @@ from ._config import HiveConfig
 from ._hive import AgentHappened, Hive, HiveEvent, open_hive
 from ._one_error import one_error
 from ._story import Line, Story
+from .cli._program import program, shown_path
 
 __all__ = ["Screen", "hivectl_for", "run_up", "up"]
+
+_CREDENTIALS = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_USE_VERTEX",
+)
 
 _MARGIN = " " * 20
 """Below the words of a line: time and name take so much."""
@@ -112,7 +121,7 @@ async def up(config: HiveConfig, screen: Screen, *, opening: Callable[[Hive], Aw
             with stop:
                 async with open_hive(config) as hive:
                     current.append(hive)
-                    for warning in config.warnings:
+                    for warning in (*config.warnings, *_missing_credentials(config)):
                         screen.say(f"warning: {warning}", style="yellow")
                     screen.say(_greeting(config))
                     # Outside the hive's own tree, so that its last happenings are told too.
@@ -130,6 +139,24 @@ def _patience(config: HiveConfig) -> str:
     return f"running turns may take {longest:g} s more"
 
 
+def _missing_credentials(config: HiveConfig) -> tuple[str, ...]:
+    """A sentence when agents have no way to log in that can be seen from here; else they say so at their first turn."""
+    without = [
+        name
+        for name, settings in config.agents.items()
+        if not any({**os.environ, **settings.runtime.env}.get(variable) for variable in _CREDENTIALS)
+        and not (config.paths.agent_harness_dir(name) / "home" / ".claude" / ".credentials.json").exists()
+    ]
+    if not without:
+        return ()
+    who = ", ".join(without[:6]) + (" and more" if len(without) > 6 else "")
+    sentence = (
+        f"no credentials for {who}: set ANTHROPIC_API_KEY or CLAUDE_CODE_OAUTH_TOKEN before `hive up`, or in env of "
+        "[runtime] in hive.toml"
+    )
+    return (sentence,)
+
+
 def _greeting(config: HiveConfig) -> str:
     names = list(config.agents)
     shown = ", ".join(names[:6]) + (f" and {len(names) - 6} more" if len(names) > 6 else "")
@@ -141,11 +168,7 @@ def _greeting(config: HiveConfig) -> str:
 
 def hivectl_for(state_dir: Path) -> str:
     """The words that begin a command to the hive in ``state_dir``, as typed where this process was started."""
-    beside = Path(sys.argv[0]).with_name("hivectl")
-    program = "hivectl" if shutil.which("hivectl") or not beside.exists() else str(beside)
-    here = Path.cwd()
-    shown = state_dir.relative_to(here) if state_dir.is_relative_to(here) else state_dir
-    return f"{shlex.quote(program)} --state {shlex.quote(str(shown))}"
+    return f"{program('hivectl')} --state {shown_path(state_dir)}"
 
 
 async def _heed_signals(

@@ -393,7 +393,7 @@ def _thread_of(db: apsw.Connection, sender: str, in_reply_to: int) -> int:
     if found is None:
         raise MessageRefused(
             f"in_reply_to must be a message you sent or received, got {in_reply_to}: "
-            "take the number after [msg #, or leave it out"
+            "take the number of a message in your inbox, or leave it out"
         )
     return found
 

@@ -10,7 +10,7 @@ from hive_agent.testing import ScriptedModel, call, open_scripted_model, say
 
 
 async def main() -> None:
-    model = ScriptedModel()  # stands in for a real model; leave it out to use your account
+    model = ScriptedModel()  # stands in for a real model
     model.when(tool_result="mcp__hyperhive__send").reply(say("Done."))
     model.when(tool_result="mcp__hyperhive__recv").reply(call("mcp__hyperhive__send", to="operator", body="Forty-two."))
     model.when(last_user="unread").reply(call("mcp__hyperhive__recv"))
@@ -24,6 +24,7 @@ async def main() -> None:
                 await operator.send(to="ruth", body="What is six times seven?")
                 await operator.wait_unread()
                 answer = (await operator.recv()).deliveries[0].message
+                await operator.ack_until(answer.id)  # handled: it never comes back
                 print(f"{answer.sender}: {answer.body}")
 
 

@@ -177,6 +177,7 @@ async def test_without_credentials_the_agent_parks_and_the_hive_stays(tmp_path: 
     )
     state_dir = tmp_path / "hive-state"
     async with hive_up(cwd=tmp_path, state_dir=state_dir) as hive:
+        assert "warning: no credentials for ruth" in hive.output
         await hivectl("send", "ruth", "hello", state_dir=state_dir)
 
         async def told() -> bool:
