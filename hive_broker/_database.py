@@ -66,7 +66,9 @@ def translated(exc: Exception) -> Exception:
     elif isinstance(exc, OSError):
         found = BrokerUnavailable(f"the disk refused a write ({exc.strerror}): check it and try again")
     else:
-        sentences = [sentence for kind, sentence in _SENTENCES if isinstance(exc, kind)]
+        no_room = getattr(exc, "extendedresult", 0) == apsw.SQLITE_IOERR_SHMSIZE
+        kind_said = apsw.FullError if no_room else type(exc)  # the index of a log is made, or there is no room for it
+        sentences = [sentence for kind, sentence in _SENTENCES if issubclass(kind_said, kind)]
         found = BrokerUnavailable(f"{sentences[0]} ({exc})") if sentences else None
     if found is None:
         return exc
@@ -262,7 +264,7 @@ def _skip_ids(db: apsw.Connection, noted: tuple[int, int]) -> None:
         if last < at_least:
             _log.warning(
                 "ids of %s up to %d were noted and the database knows those up to %d: it is an older copy, its log was "
-                "removed, or the last process was killed in between; what is new begins above",
+                "removed, or its last commit did not come about; what is new begins above",
                 table,
                 at_least,
                 last,
