@@ -96,7 +96,7 @@ def pytest_runtest_call() -> Generator[None, None, None]:
         lacking, rest = group.split(Lacking)
         if lacking is None or rest is not None:
             raise
-        pytest.skip(min(_words(lacking)))  # one reason is enough, and always the same one
+        pytest.skip("; ".join(_words(lacking)))
 
 
 def _words(raised: BaseException) -> Iterator[str]:

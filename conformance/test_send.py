@@ -62,6 +62,20 @@ async def test_the_operator_gets_mail_like_anybody(
     assert OperatorMail(id=sent, sender=iris.name, body="for a person") in await operator_inbox()
 
 
+@pytest.mark.contract("MSG-1", "MSG-11")
+async def test_the_operators_mail_is_received_and_answered_in_its_thread(
+    iris: Caller,
+    operator_send: Callable[[str, str], Awaitable[int]],
+    operator_inbox: Callable[[], Awaitable[Sequence[OperatorMail]]],
+) -> None:
+    """MSG-1, MSG-11: a person is a correspondent like any agent."""
+    asked = await operator_send(iris.name, "how far are you?")
+    row = (await iris.recv()).only
+    assert (row.id, row.thread, row.is_from("operator")) == (asked, asked, True)
+    answered = await iris.send("operator", "nearly there", in_reply_to=asked)
+    assert answered in [mail.id for mail in await operator_inbox()]
+
+
 def _limited(subject: Subject, caller: Caller) -> tuple[Caller, tuple[str, ...]]:
     for door in subject.agents:
         if door.allowed_recipients:

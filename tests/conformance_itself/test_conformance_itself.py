@@ -223,4 +223,5 @@ def test_agents_can_be_named_by_url_token_file_and_name(pytester, hive_state, wi
     found = verdicts(pytester.path / "table.json")
     assert found["SURF-2"] == {"passed"}
     assert found["SELF-1"] == {"passed", "the state folders of the subject's agents cannot be read from here"}
-    assert found["MSG-11"] == {"passed" if with_peer else "the subject has one agent only"}
+    no_operator = "the operator of the subject cannot write from here"
+    assert found["MSG-11"] == {"passed" if with_peer else "the subject has one agent only", no_operator}
