@@ -28,6 +28,9 @@ state_dir = "hive-state"      # everything durable; relative paths are relative 
 manager = "ruth"              # the agent that is told when another one crashes
 # runtime_dir = "/run/user/1000/hive"   # for the socket, when the path of state_dir is too long for one
 # mcp_port = 0                # the agents' listener on 127.0.0.1; 0 picks a free port once and keeps it
+# pair_messages_per_hour = 120      # between two agents, before a runaway exchange is stopped; you are told
+# sender_messages_per_hour = 600    # of one agent
+# hive_messages_per_hour = 3000     # of all agents together
 
 [runtime]                     # for every agent; [agents.<name>] may set any of these for itself
 kind = "claude"
