@@ -16,8 +16,7 @@ from pathlib import Path
 import trio
 
 import hive_broker
-from hive_broker._client import open_mailbox_client
-from hive_broker._server import serve_mailbox
+from hive_broker import open_mailbox_client, serve_mailbox
 
 AGENTS = ("iris", "otto", "ruth")
 LEASE_SECONDS = 0.3
