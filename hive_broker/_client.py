@@ -15,6 +15,7 @@ from typing import cast, final
 import tricycle
 import trio
 
+from ._client_records import SocketRecords
 from ._link import Link
 from ._rules import check_body
 from ._set_aside import SetAside
@@ -58,7 +59,7 @@ async def open_mailbox_client(
 
 
 @final
-class SocketMailbox:
+class SocketMailbox(SocketRecords):
     """The inbox and outbox of one agent, behind a socket; made by ``open_mailbox_client``.
 
     Every method does what ``BrokerMailbox``'s does, once, also when the connection breaks or the broker restarts in
@@ -73,7 +74,7 @@ class SocketMailbox:
     """
 
     def __init__(self, link: Link, name: str) -> None:
-        self._link = link
+        super().__init__(link)
         self._name = name
         self._unseen: set[int] = set()
 

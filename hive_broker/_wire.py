@@ -1,32 +1,26 @@
 """A mailbox in lines of JSON: what a client asks over the socket and what it is answered (WAKE-2).
 
-Owns the methods that can be asked for, the shape of every line, and the limits a line obeys (REL-4). Every line of the
-protocol carries ``version``; a request has an ``id`` of its client's choice and is answered exactly once, not
-necessarily in order. Pure: knows no socket, no time and no database. ``_server`` and ``_client`` are its two ends.
-
-A new method of the mailbox needs a row in ``METHODS`` and a method in ``_client``: ``_server`` asks by name.
+Owns the shape of every line and the limits a line obeys (REL-4). Every line of the protocol carries ``version``; a
+request has an ``id`` of its client's choice and is answered exactly once, not necessarily in order. Pure: knows no
+socket, no time and no database. ``_methods`` has what can be asked for; ``_server`` and ``_client`` are the two ends.
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import difflib
-import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from enum import Enum
-from types import MappingProxyType
-from typing import Any, NoReturn, TypeAlias, TypeVar, final
+from collections.abc import Mapping
+from typing import Any, NoReturn, TypeVar
 
 import attrs
-import cattrs
 
 from . import _errors
 from ._errors import BrokerError, BrokerLocked, BrokerUnavailable, SchemaTooNew
+from ._methods import ATTACH, ATTACHING, METHODS, Method
 from ._rules import shown
-from ._types import Acked, InboxSummary, Received, Sent, TurnClosed, TurnLease
+from ._types import Sent
+from ._wire_values import BadLine, a_text, dumps, from_json, to_json
 
 __all__ = [
     "ATTACH",
@@ -52,9 +46,6 @@ __all__ = [
 
 T = TypeVar("T")
 
-Rule: TypeAlias = Callable[[object], Any]
-"""Gives a parameter back in its own type, or raises ``ValueError`` with "must …"."""
-
 PROTOCOL_VERSION = 1
 """Grows when an older end could misread a line; fields may be added without that."""
 
@@ -64,134 +55,11 @@ MAX_LINE_BYTES = 1 << 20
 _MAX_DEPTH = 32
 """Lists and objects within one another: a turn's record has four."""
 
-_RECV_BYTES = 512 * 1024
-"""Bodies in one answer to ``recv``: two of the largest, which take two thirds of a line in the worst encoding."""
-
-_PACKED_FROM = 1024
-"""Characters from which it is worth a look whether a text is shorter in base64."""
-
-_SENDERS_SHOWN = 1000
-"""Of a summary: anybody can make up labels, and all of them must fit into a line."""
+_SENTENCE_CHARACTERS = 1024
+"""Of an error's sentence, at most; our own are shorter."""
 
 _MAX_ID = 2**63 - 1
 """SQLite's largest integer."""
-
-
-@final
-class BadLine(Exception):
-    """A line that nothing can be done about; the sentence is for whoever wrote it.
-
-    Attributes:
-        request_id: of the request it was meant to be, where that can be told.
-    """
-
-    def __init__(self, sentence: str, *, request_id: int | None = None) -> None:
-        super().__init__(sentence)
-        self.request_id = request_id
-
-
-def _a_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict) and set(value) == {"base64"} and isinstance(value["base64"], str):
-        try:
-            return base64.b64decode(value["base64"], validate=True).decode()
-        except (binascii.Error, ValueError):
-            raise ValueError("must be UTF-8 in base64 where it is not a string") from None
-    raise ValueError(f"must be a string, got {shown(value)}")
-
-
-def _a_whole_number(value: object) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    raise ValueError(f"must be a whole number, got {shown(value)}")
-
-
-def _a_boolean(value: object) -> bool:
-    if isinstance(value, bool):
-        return value
-    raise ValueError(f"must be true or false, got {shown(value)}")
-
-
-def _an_object(value: object) -> Mapping[str, object]:
-    if isinstance(value, dict):
-        return value
-    raise ValueError(f"must be an object, got {shown(value)}")
-
-
-def _a_client(value: object) -> str:
-    if isinstance(value, str) and len(value) == 32 and set(value) <= set("0123456789abcdef"):
-        return value
-    raise ValueError(f"must be 32 hexadecimal digits, got {shown(value)}")
-
-
-def _or_null(rule: Rule) -> Rule:
-    return lambda value: None if value is None else rule(value)
-
-
-@attrs.frozen(kw_only=True)
-class Method:
-    """One method of a mailbox, as the wire has it.
-
-    Attributes:
-        params: its keyword arguments; one whose rule allows null may be left out.
-        answer: what it returns; anything cattrs can make of JSON.
-        changes: whether it changes something: then it is applied once however often it comes, and what it answers is
-            the value of the one change it makes.
-        of_turns: whether only the client that runs the agent's turns can ask for it.
-        waits: whether it may take for ever: then it ends with its connection.
-        fixed: arguments the server adds.
-    """
-
-    params: Mapping[str, Rule] = attrs.field(factory=dict)
-    answer: Any
-    changes: bool = False
-    of_turns: bool = False
-    waits: bool = False
-    fixed: Mapping[str, Any] = attrs.field(factory=dict)
-
-
-ATTACH = "attach"
-"""The first request of every connection: who calls, and whether it runs the agent's turns."""
-
-_ATTACH = Method(
-    params={"name": _a_text, "client": _a_client, "runs_turns": _a_boolean, "has_turn": _a_boolean},
-    answer=type(None),
-)
-
-_A_TURN = _or_null(_a_whole_number)
-
-METHODS: Mapping[str, Method] = MappingProxyType(
-    {
-        "send": Method(
-            params={"to": _a_text, "body": _a_text, "in_reply_to": _or_null(_a_whole_number), "turn_id": _A_TURN},
-            answer=Sent,
-            changes=True,
-        ),
-        "recv": Method(
-            params={"limit": _a_whole_number, "turn_id": _A_TURN},
-            answer=Received,
-            changes=True,
-            fixed={"limit_bytes": _RECV_BYTES},
-        ),
-        "ack_until": Method(params={"up_to": _a_whole_number}, answer=Acked, changes=True),
-        "summary": Method(answer=InboxSummary),
-        "wait_unread": Method(answer=type(None), waits=True),
-        "open_turn": Method(params={"cause": _a_text}, answer=TurnLease, changes=True, of_turns=True),
-        "close_turn": Method(
-            params={
-                "turn_id": _a_whole_number,
-                "acked": _a_boolean,
-                "record": _an_object,
-                "blameless": _a_boolean,
-            },
-            answer=TurnClosed,
-            changes=True,
-            of_turns=True,
-        ),
-    }
-)
-"""Everything a client can ask of a mailbox."""
 
 
 @attrs.frozen(kw_only=True)
@@ -213,7 +81,7 @@ class Request:
     @property
     def digest(self) -> str:
         """What was asked, in short: a number that is used for something else must not get the first one's answer."""
-        text = json.dumps([self.method, dict(self.params)], sort_keys=True)
+        text = json.dumps([self.method, {name: to_json(value) for name, value in self.params.items()}], sort_keys=True)
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
@@ -248,7 +116,7 @@ def request_line(request_id: int, method: str, params: Mapping[str, object], *, 
     Raises:
         TypeError, ValueError: a parameter is not JSON.
     """
-    packed = {name: _packed(value) if isinstance(value, str) else value for name, value in params.items()}
+    packed = {name: to_json(value) for name, value in params.items()}
     return _line({"version": PROTOCOL_VERSION, "id": request_id, "method": method, "params": packed, "done": done})
 
 
@@ -266,20 +134,27 @@ def parse_request(line: bytes) -> Request | Wake:
         raise BadLine(f"a request must have an id, a whole number from 1 on, got {shown(request_id)}")
     _check_version(data, request_id)
     name = data.get("method")
-    method = _ATTACH if name == ATTACH else METHODS.get(name) if isinstance(name, str) else None
+    method = ATTACHING if name == ATTACH else METHODS.get(name) if isinstance(name, str) else None
     if method is None:
         raise BadLine(f"there is no method {shown(name)}; {_nearest(str(name))}", request_id=request_id)
     try:
-        params = _params(method, _an_object(data.get("params", {})))
-        done = _a_whole_number(data.get("done", 0))
+        given = data.get("params", {})
+        if not isinstance(given, dict):
+            raise ValueError(f"params must be an object, got {shown(given)}")
+        params = _params(method, given)
+        done = data.get("done", 0)
+        if not isinstance(done, int):
+            raise ValueError(f"done must be a whole number, got {shown(done)}")
     except ValueError as exc:
         raise BadLine(f"the request {name} cannot be carried out: {exc}", request_id=request_id) from None
     return Request(id=request_id, method=str(name), params=params, done=done)
 
 
 def answer_line(request_id: int, method: str, value: object) -> bytes:
-    """What a method returned; a refusal instead where that has no room in a line."""
+    """What a method returned; where that has no room in a line, of a list its beginning, else a refusal."""
     line = _line({"version": PROTOCOL_VERSION, "id": request_id, "ok": True, "result": to_json(value)})
+    if len(line) > MAX_LINE_BYTES and isinstance(value, tuple) and len(value) > 1:
+        return answer_line(request_id, method, value[: len(value) // 2])
     if len(line) > MAX_LINE_BYTES:
         sentence = f"the answer to {method} has more than {MAX_LINE_BYTES} bytes and cannot be given: ask for less"
         return refusal_line(request_id, BrokerUnavailable(sentence))
@@ -323,47 +198,6 @@ def error_of(answer: Answer) -> Exception:
     return _ERRORS.get(answer.kind or "", BrokerUnavailable)(answer.error)
 
 
-def to_json(value: object) -> Any:
-    """``value`` as JSON has it: attrs values as objects, texts packed where that is shorter."""
-    if isinstance(value, InboxSummary):
-        value = attrs.evolve(value, senders=value.senders[:_SENDERS_SHOWN])
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, str):
-        return _packed(value)
-    if isinstance(value, tuple | list):
-        return [to_json(item) for item in value]
-    cls: type[Any] = type(value)
-    if attrs.has(cls):
-        return {field.name: to_json(getattr(value, field.name)) for field in attrs.fields(cls)}
-    return value
-
-
-def from_json(data: object, kind: type[T]) -> T:
-    """What ``to_json`` made of a ``kind``; fields this version does not know are passed over.
-
-    Raises:
-        BadLine: it does not have that shape.
-    """
-    try:
-        return _converter().structure(data, kind)
-    except Exception as exc:  # whatever the stranger's value makes the hooks of cattrs raise
-        raise BadLine(f"the answer must have the shape of {kind.__name__}, and it has not") from exc
-
-
-@functools.cache
-def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter()
-    converter.register_structure_hook(str, lambda value, _: _a_text(value))
-    converter.register_structure_hook(type(None), lambda value, _: _nothing(value))
-    return converter
-
-
-def _nothing(value: object) -> None:
-    if value is not None:
-        raise ValueError("must be null")
-
-
 _NOT_RAISED_BY_CALLS = (BrokerError, BrokerLocked, SchemaTooNew)
 """Of opening a database only."""
 
@@ -381,25 +215,9 @@ _ERRORS: Mapping[str, type[Exception]] = {
 
 def _line(value: Mapping[str, object]) -> bytes:
     try:
-        return _dumps(value, ensure_ascii=False).encode() + b"\n"
+        return dumps(value, ensure_ascii=False).encode() + b"\n"
     except UnicodeEncodeError:  # half a surrogate pair, which only an escape can carry
-        return _dumps(value, ensure_ascii=True).encode() + b"\n"
-
-
-def _dumps(value: object, *, ensure_ascii: bool) -> str:
-    return json.dumps(value, ensure_ascii=ensure_ascii, separators=(",", ":"), allow_nan=False)
-
-
-def _packed(text: str) -> str | dict[str, str]:
-    """A text whose escapes would take more room than base64, in base64: control characters take six bytes each."""
-    if len(text) < _PACKED_FROM:
-        return text
-    try:
-        raw = text.encode()
-        written = len(_dumps(text, ensure_ascii=False).encode())
-    except UnicodeEncodeError:
-        return text
-    return text if written <= len(raw) * 4 // 3 else {"base64": base64.b64encode(raw).decode()}
+        return dumps(value, ensure_ascii=True).encode() + b"\n"
 
 
 def _object_in(line: bytes) -> dict[str, Any]:
@@ -450,7 +268,7 @@ def _wake(data: Mapping[str, object]) -> Wake:
     if data["cmd"] != "wake":
         raise BadLine(f'there is no command {shown(data["cmd"])}: a line with "cmd" must be {{"cmd":"wake",…}}')
     try:
-        return Wake(label=_a_text(data.get("from")), body=_a_text(data.get("body")))
+        return Wake(label=a_text(data.get("from")), body=a_text(data.get("body")))
     except ValueError:
         raise BadLine('a wake must have a string "from", its label, and a string "body"') from None
 
@@ -470,9 +288,9 @@ def _params(method: Method, given: Mapping[str, object]) -> dict[str, Any]:
 
 
 def _nearest(name: str) -> str:
-    close = difflib.get_close_matches(name[:_PACKED_FROM], METHODS, n=1)
+    close = difflib.get_close_matches(name[:_SENTENCE_CHARACTERS], METHODS, n=1)
     return f"did you mean {close[0]}?" if close else f"there are {', '.join(METHODS)}"
 
 
 def _short(sentence: str) -> str:
-    return sentence if len(sentence) <= _PACKED_FROM else sentence[:_PACKED_FROM] + "…"
+    return sentence if len(sentence) <= _SENTENCE_CHARACTERS else sentence[:_SENTENCE_CHARACTERS] + "…"

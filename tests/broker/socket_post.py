@@ -30,6 +30,9 @@ class SocketPost:
     async def deliver(self, sender: str, to: str, body: str) -> hive_broker.Sent:
         return await self.broker.deliver(sender, to, body)
 
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self.broker, verb)  # what the hive and the operator may do is not asked over sockets
+
     def mailbox(self, name: str, *, allowed_recipients: Collection[str] = ()) -> Any:
         return _Later(self, name, frozenset(allowed_recipients))
 
@@ -68,9 +71,9 @@ async def _hold_client(path: Path, name: str, *, task_status: trio.TaskStatus[So
 
 
 @asynccontextmanager
-async def open_socket_post(folder: Path) -> AsyncIterator[SocketPost]:
+async def open_socket_post(folder: Path, *, manager: str = "ruth") -> AsyncIterator[SocketPost]:
     async with (
-        hive_broker.open_broker(folder / "broker.sqlite", owner="sockets") as broker,
+        hive_broker.open_broker(folder / "broker.sqlite", owner="sockets", manager=manager) as broker,
         trio.open_nursery() as nursery,
     ):
         yield SocketPost(broker, folder, nursery)
