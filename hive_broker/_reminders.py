@@ -13,8 +13,8 @@ from . import _store
 from ._errors import RequestRefused
 from ._flow import Done, FlowEvent, RecordKind, RecordsChanged
 from ._queries import rows_of
-from ._requests import check_instant, check_text, check_word, utc_text
-from ._rules import is_row_id
+from ._requests import FURTHEST_SECONDS, check_instant, check_text, check_word, utc_text
+from ._rules import is_row_id, shown
 from ._types import REMINDER
 
 __all__ = [
@@ -160,21 +160,21 @@ def fire_due_reminders(db: apsw.Connection, *, now: float, limit: int) -> Done[i
 
 
 def _fires_at(*, now: float, delay_seconds: float | None, at: float | None) -> float:
-    if (delay_seconds is None) == (at is None):
-        got = "neither" if at is None else "both"
-        raise RequestRefused(f"a reminder needs delay_seconds or at_unix_timestamp, got {got}: give exactly one")
-    if delay_seconds is not None:
-        if not delay_seconds >= 0:
-            raise RequestRefused(f"delay_seconds must be 0 or more, got {delay_seconds!r}: give a later one")
-        check_instant(now + delay_seconds, what="the end of delay_seconds", now=now)
+    if delay_seconds is not None and at is None:
+        if not 0 <= delay_seconds <= FURTHEST_SECONDS:
+            raise RequestRefused(
+                f"delay_seconds must be 0 or more and at most ten years, got {shown(delay_seconds)}: give another one"
+            )
         return now + delay_seconds
-    assert at is not None  # noqa: S101 -- one of the two is given
-    check_instant(at, what="at_unix_timestamp", now=now)
-    if at < now - LATE_SECONDS:
-        raise RequestRefused(
-            f"at_unix_timestamp must be in the future, got {at:.0f} and it is now {now:.0f}: give a later one"
-        )
-    return at
+    if at is not None and delay_seconds is None:
+        check_instant(at, what="at_unix_timestamp", now=now)
+        if at < now - LATE_SECONDS:
+            raise RequestRefused(
+                f"at_unix_timestamp must be in the future, got {at:.0f} and it is now {now:.0f}: give a later one"
+            )
+        return at
+    got = "neither" if at is None else "both"
+    raise RequestRefused(f"a reminder needs delay_seconds or at_unix_timestamp, got {got}: give exactly one")
 
 
 def _body_of(reminder: Reminder, *, now: float) -> str:
