@@ -61,7 +61,7 @@ async def run_alone(settings: AloneSettings) -> None:
                         notify=partial(_notify, agents, mailbox),
                     )
                     running.append(await agents.start(run))
-                    _log.info("the agent waits for mail", agent=config.name, mcp=running[0].urls)
+                    _log.info("the agent waits for mail", agent=config.name, mcp=dict(running[0].urls))
             nursery.cancel_scope.cancel()
 
 
