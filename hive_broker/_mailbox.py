@@ -161,7 +161,7 @@ class BrokerMailbox(AgentRecords):
         if label == SYSTEM:
             raise MessageRefused(f"a label must not be a reserved name, got {label!r}: choose another label")
         size_bytes = check_body(body)
-        work = partial(_store.deliver, now=self._engine.clock(), sender=label, to=self._name, body=body)
+        work = partial(_store.wake, now=self._engine.clock(), label=label, to=self._name, body=body)
         return await self._engine.change(work, size_bytes=size_bytes)
 
     async def begin_life(self, *, client: str, has_turn: bool) -> None:

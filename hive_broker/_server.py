@@ -62,7 +62,7 @@ _WRITE_SECONDS = 5.0
 _TAKEOVER_SECONDS = 2.0
 """For the kernel's word that a process is gone, when the next one is already here."""
 
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 30.0
 """Between two looks whether the socket's file is still there: nothing announces that somebody removed it."""
 
 

@@ -43,7 +43,11 @@ __all__ = [
     "recv",
     "send",
     "set_agents",
+    "wake",
 ]
+
+WAKES_UNREAD = 1000
+"""Unread rows of an inbox beyond which no label can add to it: a program in a loop must not fill the disk (REL-4)."""
 
 
 def set_agents(db: apsw.Connection, names: Collection[str]) -> Done[None]:
@@ -125,6 +129,17 @@ def deliver(db: apsw.Connection, *, now: float, sender: str, to: str, body: str)
     _require_current(db, to)
     message = _insert(db, now=now, sender=sender, from_mailbox=False, recipient=to, body=body)
     return Done(Sent(id=message.id), (MessageSent(message=message),))
+
+
+def wake(db: apsw.Connection, *, now: float, label: str, to: str, body: str) -> Done[Sent]:
+    """Store a message from a label (WAKE-2), unless so many are unread that one more cannot be what wakes anybody.
+
+    Raises:
+        MessageRefused: as ``deliver``; or the inbox is full for labels.
+    """
+    if unread_count(db, to) >= WAKES_UNREAD:
+        raise MessageRefused(f"{to} has {WAKES_UNREAD} unread messages and takes no more wakes: wait until it has read")
+    return deliver(db, now=now, sender=label, to=to, body=body)
 
 
 def recv(

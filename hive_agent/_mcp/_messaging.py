@@ -132,6 +132,11 @@ def _broker_in_words(*, nothing: str) -> Iterator[None]:
             f"the turn this call belongs to is over, so nothing was {nothing}: stop here, the next turn goes on."
         ) from exc
     except (BrokerUnavailable, BrokerClosed) as exc:
+        if isinstance(exc, BrokerUnavailable) and exc.may_be_done:
+            raise ToolRefused(
+                f"the message broker went away before it answered, so nobody knows whether something was {nothing}: "
+                "try the very same call again later; within one turn that does nothing twice."
+            ) from exc
         raise ToolRefused(
             f"the message broker is not available right now, so nothing was {nothing}: try the same call again later."
         ) from exc

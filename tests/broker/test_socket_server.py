@@ -67,9 +67,13 @@ async def test_a_dead_socket_is_replaced(connect, broker, tmp_path, nursery):
     assert (await (await connect(path)).attach())["ok"] is True
 
 
-@pytest.mark.slow
-async def test_a_socket_that_somebody_removed_is_made_again_and_open_connections_go_on(connect, sock):
+async def test_a_socket_that_somebody_removed_is_made_again_and_open_connections_go_on(
+    broker, tmp_path, nursery, connect, monkeypatch
+):
     """REL-3: a lost socket."""
+    monkeypatch.setattr("hive_broker._server._LOOK_SECONDS", 0.02)
+    sock = tmp_path / "mcp.sock"
+    await nursery.start(partial(serve_mailbox, sock, broker.mailbox("ruth"), runs_turns=True))
     peer = await connect(sock)
     await peer.attach()
     sock.unlink()
@@ -173,6 +177,17 @@ async def test_a_label_cannot_pass_for_somebody(connect, broker, sock, label):
     answer = await peer.hear()
     assert (answer["ok"], "label" in answer["error"]) == (False, True)
     assert await broker.inbox("ruth") == ()
+
+
+async def test_labels_cannot_fill_an_inbox_without_end(broker, connect, sock, monkeypatch):
+    """REL-4: a program in a loop is told to wait; agents and the operator still get through."""
+    monkeypatch.setattr("hive_broker._store.WAKES_UNREAD", 3)
+    peer = await connect(sock)
+    for _ in range(4):
+        await peer.say({"cmd": "wake", "from": "loop", "body": "x"})
+    answers = [await peer.hear() for _ in range(4)]
+    assert sorted(answer["ok"] for answer in answers) == [False, True, True, True]
+    await broker.mailbox("iris").send(to="ruth", body="not a label")
 
 
 async def test_connections_are_bounded_and_a_place_is_free_again_at_once(connect, sock):
