@@ -41,9 +41,6 @@ class Broker(HiveRecords):
     What is said of calls and cancellation at ``BrokerMailbox`` holds here too.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
-
     async def set_agents(self, names: Collection[str]) -> None:
         """Make ``names`` the agents that can send and be written to; earlier ones keep their rows.
 

@@ -7,13 +7,12 @@ Owns the checks that need no database and the limits of one caller; who calls is
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import final
 
 from . import _queries, _store
 from ._agent_records import AgentRecords
-from ._engine import Engine
 from ._errors import MessageRefused
 from ._rules import check_body, check_label
 from ._types import RECV_CAP, SYSTEM, Acked, InboxSummary, Received, Sent, TurnClosed, TurnLease
@@ -29,11 +28,6 @@ class BrokerMailbox(AgentRecords):
     ``trio.Cancelled`` and nothing happened, or gets its answer. Each of them raises ``BrokerClosed`` after the broker
     closed, and ``BrokerUnavailable`` or ``BrokerDamaged`` when the world or the file says no: nothing was done then.
     """
-
-    def __init__(self, engine: Engine, name: str, allowed_recipients: Collection[str]) -> None:
-        self._engine = engine
-        self._name = name
-        self._allowed = frozenset(allowed_recipients)
 
     @property
     def name(self) -> str:
