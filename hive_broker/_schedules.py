@@ -186,15 +186,20 @@ def too_far_ahead(db: apsw.Connection, *, now: float, zone: tzinfo) -> list[tupl
     """
     rows = rows_of(
         db,
-        """SELECT schedule_id, target, next_fire_at FROM schedule_targets INDEXED BY schedule_targets_fired
+        """SELECT schedule_id, target, next_fire_at, first_fire_at, interval_seconds, cron
+           FROM schedule_targets INDEXED BY schedule_targets_fired CROSS JOIN schedules ON id = schedule_id
            WHERE next_fire_at IS NOT NULL AND last_fired_at IS NOT NULL AND last_fired_at > ?""",
         (now,),
     )
+    two_next: dict[Timetable, tuple[float | None, float | None]] = {}
     found = []
-    for schedule_id, agent, next_fire_at in rows:
-        schedule = _schedule_of_target(db, schedule_id)
-        first = next_instant(schedule.timetable, after=now, zone=zone)
-        second = None if first is None else next_instant(schedule.timetable, after=first, zone=zone)
+    for schedule_id, agent, next_fire_at, first_fire_at, interval_seconds, cron in rows:
+        timetable = Timetable(first_fire_at=first_fire_at, interval_seconds=interval_seconds, cron=cron)
+        if timetable not in two_next:
+            first = next_instant(timetable, after=now, zone=zone)
+            second = None if first is None else next_instant(timetable, after=first, zone=zone)
+            two_next[timetable] = first, second
+        first, second = two_next[timetable]
         if first is not None and second is not None and second < next_fire_at:
             found.append((schedule_id, agent, first))
     return found
