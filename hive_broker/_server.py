@@ -240,7 +240,9 @@ class _Door:
             return await connection.write(refusal_line(request.id, exc))
         connection.under_way.add(request.id)
         if METHODS[request.method].waits:
-            nursery.start_soon(self._wait, connection, request)
+            scope = trio.CancelScope()
+            connection.waits.add(scope)  # here, so that it is counted before the next line is read
+            nursery.start_soon(self._wait, connection, request, scope)
         else:
             await connection.room.acquire()
             nursery.start_soon(self._answer, connection, request)
@@ -306,14 +308,13 @@ class _Door:
             connection.under_way.discard(request.id)
             connection.room.release()
 
-    async def _wait(self, connection: _Connection, request: Request) -> None:
-        with trio.CancelScope() as scope:
-            connection.waits.add(scope)
-            try:
+    async def _wait(self, connection: _Connection, request: Request, scope: trio.CancelScope) -> None:
+        try:
+            with scope:
                 await connection.write(await self._carry_out(connection, request))
-            finally:
-                connection.waits.discard(scope)
-                connection.under_way.discard(request.id)
+        finally:
+            connection.waits.discard(scope)
+            connection.under_way.discard(request.id)
 
     async def _wake(self, connection: _Connection, wake: Wake) -> None:
         try:
