@@ -106,6 +106,7 @@ class Link:
         self._unsent: deque[_Call] = deque()
         self._filled = trio.Event()
         self._due_changed = trio.Event()
+        self._next_due = math.inf
         self._talking: trio.CancelScope | None = None
         self._waiting: _Wait | None = None
         self._has_turn = False
@@ -139,7 +140,7 @@ class Link:
                 return trio.lowlevel.Abort.SUCCEEDED
             call.raise_cancel = raise_cancel
             call.due = min(call.due, trio.current_time() + _CANCELLED_SECONDS)
-            self._due_changed.set()
+            self._note_due(call)
             return trio.lowlevel.Abort.FAILED
 
         answer: Answer = await trio.lowlevel.wait_task_rescheduled(abort)
@@ -221,8 +222,12 @@ class Link:
         self._calls[request_id] = call
         self._unsent.append(call)
         self._filled.set()
-        self._due_changed.set()
+        self._note_due(call)
         return call
+
+    def _note_due(self, call: _Call) -> None:
+        if call.due < self._next_due:
+            self._due_changed.set()
 
     def _forget(self, call: _Call) -> None:
         del self._calls[call.id]
@@ -251,10 +256,11 @@ class Link:
         """Give up on calls when they are due."""
         while True:
             self._due_changed = trio.Event()
-            due = min((call.due for call in self._calls.values()), default=math.inf)
-            with trio.move_on_at(due):
+            self._next_due = min((call.due for call in self._calls.values()), default=math.inf)
+            with trio.move_on_at(self._next_due):
                 await self._due_changed.wait()
-            for call in [call for call in self._calls.values() if call.due <= trio.current_time()]:
+            now = trio.current_time()
+            for call in [call for call in self._calls.values() if call.due <= now]:
                 self._give_up(call)
 
     def _give_up(self, call: _Call) -> None:
