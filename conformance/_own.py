@@ -26,6 +26,9 @@ __all__ = ["open_own_subject"]
 _AGENTS: Mapping[str, tuple[str, ...]] = {"iris": (), "otto": (), "reed": ("otto",)}
 """Names, and whom they may write to (MSG-2)."""
 
+_BUDGETS = hive_broker.LoopBudgets(pair_messages_per_hour=20)
+"""Small enough for a test to use up."""
+
 _Wrap = Callable[[hive_agent.Mailbox], hive_agent.Mailbox]
 
 
@@ -47,6 +50,7 @@ async def open_own_subject(*, wrap: _Wrap = _as_it_is) -> AsyncIterator[Subject]
             yield Subject(
                 description="this repository's agents, in process, with a played runtime",
                 agents=own.doors(),
+                pair_messages_per_hour=_BUDGETS.pair_messages_per_hour,
                 restart=own.restart,
                 operator_send=own.operator_send,
                 operator_inbox=own.operator_inbox,
@@ -134,7 +138,7 @@ class _Life:
 
 async def _live(state: Path, port: int, wrap: _Wrap, *, task_status: trio.TaskStatus[_Life]) -> None:
     async with (
-        hive_broker.open_broker(state / "broker.sqlite", owner="conformance") as broker,
+        hive_broker.open_broker(state / "broker.sqlite", owner="conformance", budgets=_BUDGETS) as broker,
         hive_agent.open_listener(port=port) as listener,
     ):
         await broker.set_agents(_AGENTS)

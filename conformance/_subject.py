@@ -63,6 +63,8 @@ class Subject:
     Attributes:
         description: for the report.
         agents: the first two must be able to write to each other; what is in their inboxes will be acked.
+        pair_messages_per_hour: how much the first two agents may write to each other, where that is at least 20 (the
+            suite's other tests need as much) and few enough to be used up in a test (MSG-10).
         restart: ends the implementation as ``kill -9`` does and returns when it runs again on the same state, with
             nothing told to its clients.
         operator_send: stores a message of the operator, given recipient and body, and returns its id.
@@ -73,6 +75,7 @@ class Subject:
 
     description: str
     agents: Sequence[AgentDoor]
+    pair_messages_per_hour: int | None = None
     restart: Callable[[], Awaitable[None]] | None = None
     operator_send: Callable[[str, str], Awaitable[int]] | None = None
     operator_inbox: Callable[[], Awaitable[Sequence[OperatorMail]]] | None = None

@@ -17,7 +17,14 @@ async def main(state: Path) -> None:
     command.write_text("#!/bin/sh\ncat >/dev/null; exec sleep 1000\n")
     command.chmod(command.stat().st_mode | stat.S_IXUSR)
     settings = AgentSettings(runtime=RuntimeConfig(command=str(command), grace_seconds=0.1))
-    config = HiveConfig(state_dir=state, agents=dict.fromkeys(("ruth", "iris"), settings), manager="ruth")
+    config = HiveConfig(
+        state_dir=state,
+        agents=dict.fromkeys(("ruth", "iris"), settings),
+        manager="ruth",
+        pair_messages_per_hour=10_000,
+        sender_messages_per_hour=10_000,
+        hive_messages_per_hour=10_000,
+    )
     async with open_hive(config):
         sys.stdout.write("ready\n")
         sys.stdout.flush()

@@ -12,7 +12,7 @@ from planting import Box, replaces, spoils
 
 import hive_broker
 from hive_agent._mcp import _envelope, _inbox_text, _messaging
-from hive_broker import Acked, MessageRefused, Received, Sent
+from hive_broker import Acked, MessageRefused, Received, Sent, _flow
 
 # --- what is sent
 
@@ -150,6 +150,40 @@ class OneMessageATurn(Box):
         if more["turn_id"] not in self.seen:
             self.seen[more["turn_id"]] = await self.inner.send(**more)
         return self.seen[more["turn_id"]]
+
+
+@replaces("MSG-10")
+def no_budgets(patch):
+    opened = hive_broker.open_broker
+    patch.setattr(hive_broker, "open_broker", lambda path, *, budgets, **more: opened(path, **more))
+
+
+@spoils("MSG-10")
+class DropsWhatIsOverTheBudget(Box):
+    async def send(self, **more):
+        try:
+            return await self.inner.send(**more)
+        except MessageRefused as refused:
+            if "within an hour" in str(refused):
+                return Sent(id=77)
+            raise
+
+
+@spoils("MSG-10")
+class TellsNobodyOfALoop(Box):
+    async def send(self, **more):
+        try:
+            return await self.inner.send(**more)
+        except MessageRefused as exc:
+            refused = exc
+        operator = self.inner._engine
+        await operator.change(_forget_what_system_told_the_operator)
+        raise refused
+
+
+def _forget_what_system_told_the_operator(db):
+    db.execute("DELETE FROM messages WHERE sender = 'system' AND recipient = 'operator'")
+    return _flow.Done(None)
 
 
 # --- what is received
