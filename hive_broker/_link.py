@@ -48,6 +48,9 @@ _MAX_CALLS = 256
 _MAX_BYTES = 16 * 1024 * 1024
 """What may wait for the broker to come back; beyond it calls are refused at once."""
 
+_SENT_BYTES = 64 * 1024
+"""What goes in one piece, or one line: a call behind it can still be withdrawn."""
+
 _TRY_AGAIN = ("BrokerUnavailable", "BrokerClosed", "BrokerDamaged")
 """Answers to ``attach`` after which a later try may be let in."""
 
@@ -105,6 +108,7 @@ class Link:
         self._calls: dict[int, _Call] = {}
         self._unsent: deque[_Call] = deque()
         self._filled = trio.Event()
+        self._waiting_bytes = 0
         self._due_changed = trio.Event()
         self._next_due = math.inf
         self._talking: trio.CancelScope | None = None
@@ -203,12 +207,12 @@ class Link:
         if self._over is not None:
             raise self._over()
         request_id = next(self._ids)
-        unanswered = (call.id for call in self._calls.values() if call.changes)
-        line = request_line(request_id, method, params, done=min(unanswered, default=request_id) - 1)
+        # They are in the order of their ids, and only changes are kept at the other end.
+        unanswered = next((call.id for call in self._calls.values() if call.changes), request_id)
+        line = request_line(request_id, method, params, done=unanswered - 1)
         if len(line) > MAX_LINE_BYTES:
             raise MessageRefused(f"a request can have {MAX_LINE_BYTES} bytes, this one has {len(line)}: say less")
-        waiting_bytes = sum(len(call.line) for call in self._calls.values())
-        if len(self._calls) >= _MAX_CALLS or waiting_bytes + len(line) > _MAX_BYTES:
+        if len(self._calls) >= _MAX_CALLS or self._waiting_bytes + len(line) > _MAX_BYTES:
             raise BrokerUnavailable(f"{self._why_away()}, and enough waits for it already: try again later")
         call = _Call(
             id=request_id,
@@ -220,6 +224,7 @@ class Link:
             lost=lost,
         )
         self._calls[request_id] = call
+        self._waiting_bytes += len(line)
         self._unsent.append(call)
         self._filled.set()
         self._note_due(call)
@@ -231,11 +236,13 @@ class Link:
 
     def _forget(self, call: _Call) -> None:
         del self._calls[call.id]
+        self._waiting_bytes -= len(call.line)
 
     def _settle(self, answer: Answer) -> None:
-        call = self._calls.pop(answer.id or 0, None)
+        call = self._calls.get(answer.id or 0)
         if call is None:
             return  # nobody waits for it any more
+        self._forget(call)
         if call.task is None:
             self._end_wait(answer)
         elif answer.kind is not None:
@@ -283,8 +290,8 @@ class Link:
             return
         self._over = error
         self._end_wait(None)
-        while self._calls:
-            _, call = self._calls.popitem()
+        for call in tuple(self._calls.values()):
+            self._forget(call)
             if call.task is not None:
                 trio.lowlevel.reschedule(call.task, outcome.Error(error()))
 
@@ -355,12 +362,21 @@ class Link:
                 while not self._unsent:
                     self._filled = trio.Event()
                     await self._filled.wait()
-                call = self._unsent.popleft()
-                if call.id in self._calls:
-                    call.begun = True
-                    await stream.send_all(call.line)
+                await stream.send_all(self._take_unsent())
         except trio.BrokenResourceError:
             talking.cancel()
+
+    def _take_unsent(self) -> bytes:
+        """The lines of what is to be sent next; from here on it may have reached the broker."""
+        lines: list[bytes] = []
+        size_bytes = 0
+        while self._unsent and size_bytes < _SENT_BYTES:
+            call = self._unsent.popleft()
+            if call.id in self._calls:
+                call.begun = True
+                lines.append(call.line)
+                size_bytes += len(call.line)
+        return b"".join(lines)
 
     async def _read(self, reader: LineReader) -> str:
         gone = f"the broker behind {self._path} went away"

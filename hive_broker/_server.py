@@ -44,11 +44,11 @@ __all__ = ["serve_mailbox"]
 
 _log = logging.getLogger("hive_broker")
 
-_MAX_CONNECTIONS = 32
+_MAX_CONNECTIONS = 16
 """Of one agent: its harness, and a handful of programs that wake it."""
 
-_MAX_UNDER_WAY = 16
-"""Requests of one connection that are being carried out; beyond them nothing is read from it."""
+_MAX_UNDER_WAY = 64
+"""Requests of one connection that are being carried out, so that they share commits; beyond them nothing is read."""
 
 _MAX_WAITS = 4
 """Requests of one connection that wait for mail. A client needs one."""
@@ -145,17 +145,21 @@ class _Connection:
         self.room = trio.Semaphore(_MAX_UNDER_WAY)
         self.waits: set[trio.CancelScope] = set()
         self.gone = trio.Event()
+        self._unwritten: list[bytes] = []
         self._writing = trio.Lock()
         self._is_broken = False
 
     async def write(self, line: bytes) -> None:
         """Give one answer. A peer that does not take it is let go."""
+        self._unwritten.append(line)
         # Shielded: what was carried out is said, also while the broker closes. The bound keeps that short.
         with trio.move_on_after(_WRITE_SECONDS, shield=True) as bound:
             try:
                 async with self._writing:
-                    if not self._is_broken:
-                        await self.stream.send_all(line)
+                    # Answers of one commit come together, and go in one piece; the rest of their writers find nothing.
+                    lines, self._unwritten = self._unwritten, []
+                    if lines and not self._is_broken:
+                        await self.stream.send_all(b"".join(lines))
                     return
             except trio.BrokenResourceError:
                 pass

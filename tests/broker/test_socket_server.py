@@ -192,10 +192,10 @@ async def test_labels_cannot_fill_an_inbox_without_end(broker, connect, sock, mo
 
 async def test_connections_are_bounded_and_a_place_is_free_again_at_once(connect, sock):
     """REL-4."""
-    peers = [await connect(sock) for _ in range(32)]
+    peers = [await connect(sock) for _ in range(16)]
     await trio.testing.wait_all_tasks_blocked()
     late = await connect(sock)
-    assert "32 connections" in (await late.hear())["error"]
+    assert "16 connections" in (await late.hear())["error"]
     await peers.pop().stream.aclose()
     await trio.testing.wait_all_tasks_blocked()
     assert (await (await connect(sock)).attach())["ok"] is True
