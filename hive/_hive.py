@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ from ._hostsock import (
 from ._hostsock import HiveStatus as Status
 from ._mailbox_doors import open_mailbox_doors
 from ._one_error import one_error
-from ._state_file import AgentAddresses, StateFile, published
+from ._state_file import AgentAddresses, StateFile, published, unavailable
 from ._supervisor import Member, MemberState, Supervisor, open_supervisor
 
 __all__ = ["AgentHappened", "Hive", "HiveEvent", "open_hive"]
@@ -77,6 +77,7 @@ class Hive:
         self._outside: dict[str, int | None] = {}
         self._supervisor: Supervisor | None = None
         self._nursery: trio.Nursery | None = None
+        self._changes: dict[str, Callable[[], Awaitable[None]] | None] = {}
         self.refresh_addresses: Callable[[], None] = _nothing
 
     # --- for embedders
@@ -138,17 +139,19 @@ class Hive:
     async def start(self, names: tuple[str, ...]) -> None:
         """See ``HiveControl``."""
         for name in self._inline(names):
-            self._background.start_soon(self._agents.start, name)
+            self._begin(name, partial(self._agents.start, name))
 
     async def stop(self, names: tuple[str, ...], *, graceful: bool) -> None:
         """See ``HiveControl``."""
         for name in self._inline(names):
-            self._background.start_soon(partial(self._agents.stop, name, graceful=graceful))
+            if not graceful:
+                self._agents.hurry(name)
+            self._begin(name, partial(self._agents.stop, name, graceful=graceful))
 
     async def restart(self, name: str) -> None:
         """See ``HiveControl``."""
         for inline in self._inline((name,)):
-            self._background.start_soon(self._restart, inline)
+            self._begin(inline, partial(self._restart, inline))
 
     async def send(self, *, to: str, body: str, in_reply_to: int | None) -> hive_broker.Sent:
         """See ``HiveControl``."""
@@ -234,6 +237,22 @@ class Hive:
         self._outside[name] = pid
         if self._supervisor is not None:
             self.member_changed(self._supervisor.members[name])
+
+    def _begin(self, name: str, change: Callable[[], Awaitable[None]]) -> None:
+        """Begin to start or stop an agent; of what is asked meanwhile only the latest is done, after it (REL-4)."""
+        if name in self._changes:
+            self._changes[name] = change
+        else:
+            self._changes[name] = None
+            self._background.start_soon(self._work_off, name, change)
+
+    async def _work_off(self, name: str, change: Callable[[], Awaitable[None]] | None) -> None:
+        try:
+            while change is not None:
+                await change()
+                change, self._changes[name] = self._changes[name], None
+        finally:
+            del self._changes[name]
 
     async def _restart(self, name: str) -> None:
         await self._agents.stop(name, graceful=True)
@@ -354,7 +373,7 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
             budgets=config.budgets,
             manager=config.manager,
         ) as broker:
-            config.paths.hive_json.unlink(missing_ok=True)
+            _remove_stale(config.paths.hive_json)
             await broker.set_agents(config.agents)
             hive = Hive(config, broker, clock)
             async with (
@@ -397,7 +416,10 @@ async def _open_listener(config: HiveConfig) -> AsyncIterator[hive_agent.Listene
             )
             listener = await stack.enter_async_context(hive_agent.open_listener())
         if listener.port != kept:
-            config.paths.mcp_port_file.write_text(f"{listener.port}\n", encoding="ascii")
+            try:
+                config.paths.mcp_port_file.write_text(f"{listener.port}\n", encoding="ascii")
+            except OSError as exc:
+                _log.warning("the port cannot be kept, so the tools' URLs change at the next start", error=str(exc))
         yield listener
 
 
@@ -407,6 +429,13 @@ def _kept_port(config: HiveConfig) -> int:
     except (OSError, ValueError):
         return 0
     return port if 0 < port < 65536 else 0
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as exc:
+        raise unavailable(path, exc) from exc
 
 
 def _make_folders(config: HiveConfig) -> None:

@@ -8,12 +8,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 import attrs
 
+from hive_broker import get_logger
+
+from ._errors import HiveUnavailable
 from ._paths import HivePaths
 
-__all__ = ["AgentAddresses", "StateFile", "published"]
+__all__ = ["AgentAddresses", "StateFile", "published", "unavailable"]
+
+_log = get_logger("hive")
 
 
 def _plain(mapping: Mapping[str, str]) -> Mapping[str, str]:
@@ -74,18 +80,49 @@ def published(paths: HivePaths, current: Callable[[], StateFile]) -> Iterator[Ca
         paths: of the hive.
         current: gives what the file must say.
 
+    Raises:
+        HiveUnavailable: it cannot be written at all. Later failures are logged, and cost nothing else.
+
     Yields:
         Call it when what the file must say has changed.
     """
 
-    def refresh() -> None:
-        fresh = paths.hive_json.with_suffix(".new")
-        fresh.touch(mode=0o600)
-        fresh.write_text(json.dumps(attrs.asdict(current()), indent=2) + "\n", encoding="utf-8")
-        fresh.replace(paths.hive_json)
+    failed = False
 
-    refresh()
+    def refresh() -> None:
+        nonlocal failed
+        try:
+            _write(paths.hive_json, current())
+        except OSError as exc:
+            # Who looks for addresses finds old ones for a while; that must not cost what runs (REL-3).
+            if not failed:
+                _log.warning("run/hive.json cannot be written; trying again at the next change", error=str(exc))
+            failed = True
+        else:
+            failed = False
+
+    try:
+        _write(paths.hive_json, current())
+    except OSError as exc:
+        raise unavailable(paths.hive_json, exc) from exc
     try:
         yield refresh
     finally:
-        paths.hive_json.unlink(missing_ok=True)
+        try:
+            paths.hive_json.unlink(missing_ok=True)
+        except OSError as exc:
+            _log.warning("run/hive.json of a hive that has ended stays behind", error=str(exc))
+
+
+def unavailable(path: Path, exc: OSError) -> HiveUnavailable:
+    """The error of a hive that cannot start because of one of its files."""
+    return HiveUnavailable(
+        f"{path} must be a file this user can write, got: {exc.strerror}; correct its owner and mode, or move it away"
+    )
+
+
+def _write(path: Path, state: StateFile) -> None:
+    fresh = path.with_suffix(".new")
+    fresh.touch(mode=0o600)
+    fresh.write_text(json.dumps(attrs.asdict(state), indent=2) + "\n", encoding="utf-8")
+    fresh.replace(path)

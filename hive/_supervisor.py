@@ -117,6 +117,10 @@ class Supervisor:
             self._ask_to_leave(member, graceful=graceful)
             await member.done.wait()
 
+    def hurry(self, name: str) -> None:
+        """Ask an agent to leave at once, also where a graceful stop of it is under way."""
+        self._ask_to_leave(self.members[name], graceful=False)
+
     def hasten(self) -> None:
         """Do not wait for running turns any longer (STOP-3)."""
         for member in self.members.values():

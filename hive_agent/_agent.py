@@ -18,6 +18,7 @@ from hive_broker import get_logger
 
 from ._config import AgentConfig
 from ._events import AgentEvent, EventKind, EventLog
+from ._files import read_small_file
 from ._mcp import Listener
 from ._ports import Mailbox, WallClock
 from ._prompt import STOP_NOTICE, system_prompt
@@ -27,6 +28,9 @@ from ._status import StatusFile
 from ._turn import Outcome, ParkReason, TurnState
 
 __all__ = ["Agent", "AgentSnapshot", "run_agent"]
+
+ROLE_LIMIT_BYTES = 256 * 1024
+"""Of ``prompt.md``: more would crowd out the work it describes."""
 
 STOP_RESERVE_SECONDS = 20.0
 """Beyond the grace: three signals, the reaping and the last write, each bounded by itself."""
@@ -233,6 +237,9 @@ async def _leave(agent: Agent, grace_seconds: float) -> None:
 
 def _read_role(path: Path) -> str | None:
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        raw, _ = read_small_file(path, limit_bytes=ROLE_LIMIT_BYTES)
     except FileNotFoundError:
         return None
+    except OSError as exc:
+        raise OSError(exc.errno, f"the agent's role must be a readable text file: {exc.strerror}", str(path)) from exc
+    return raw.decode("utf-8", "replace")

@@ -1,22 +1,16 @@
-"""An agent's status line, kept as a plain file in its state folder (SELF-1).
-
-The folder is the agent's own: whatever lies there may be a link, a pipe or a gigabyte, put there on purpose.
-"""
+"""An agent's status line, kept as a plain file in its state folder, which is the agent's own (SELF-1)."""
 
 from __future__ import annotations
 
-import os
-import stat
 import unicodedata
 from pathlib import Path
 from typing import final
 
+from ._files import read_small_file
+
 __all__ = ["MAX_STATUS_CHARACTERS", "StatusFile"]
 
 MAX_STATUS_CHARACTERS = 200
-
-_READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-"""A link would show what the agent cannot see itself, and a pipe would hold up whoever opens it (SEC-4)."""
 
 
 @final
@@ -51,20 +45,13 @@ class StatusFile:
     def read(self) -> tuple[str, float] | None:
         """Give the line and the unix seconds it was set at; None when there is none."""
         try:
-            descriptor = os.open(self._path, _READ_FLAGS)
+            raw, set_at = read_small_file(self._path, limit_bytes=4 * MAX_STATUS_CHARACTERS + 1)
         except OSError:
             return None
-        try:
-            found = os.fstat(descriptor)
-            raw = os.read(descriptor, 4 * MAX_STATUS_CHARACTERS + 1) if stat.S_ISREG(found.st_mode) else b""
-        except OSError:
-            return None
-        finally:
-            os.close(descriptor)
         # The agent can write the file itself: whatever it wrote, one bounded line is shown.
         line = raw.decode("utf-8", "replace").strip().partition("\n")[0]
         shown = "".join(character if _is_printable(character) else " " for character in line).strip()
-        return (shown[:MAX_STATUS_CHARACTERS], found.st_mtime) if shown else None
+        return (shown[:MAX_STATUS_CHARACTERS], set_at) if shown else None
 
 
 def _is_printable(character: str) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, final
 
 import trio
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from tricycle import open_service_nursery
 
 from hive_agent._errors import AgentMisuse, ListenerUnavailable
 from hive_agent._ports import ToolServices
@@ -45,6 +46,8 @@ MAX_SESSIONS = 64
 async def open_listener(*, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[Listener]:
     """A listener that accepts from the moment this is entered until it is left; then all of it ends at once (STOP-3).
 
+    A cancellation from outside reaches the block first: what is mounted is served until the block has been left.
+
     Args:
         host: a loopback address (SEC-1).
         port: 0 for any free one; keep what was picked to keep the URLs (SURF-1).
@@ -61,7 +64,8 @@ async def open_listener(*, host: str = "127.0.0.1", port: int = 0) -> AsyncItera
             f"cannot listen on {host}:{port} ({exc.strerror or exc}): "
             "stop what uses that port, or choose another one (0 picks a free one)"
         ) from exc
-    async with trio.open_nursery() as nursery:
+    # A service nursery: agents that finish their turns inside this block, cancelled or not, still have their tools.
+    async with open_service_nursery() as nursery:
         listener = Listener(host, listeners[0].socket.getsockname()[1], nursery)
         await nursery.start(partial(serve_http, listener._gate, listeners))  # noqa: SLF001 - its own maker
         try:

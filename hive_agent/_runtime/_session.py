@@ -13,7 +13,12 @@ from typing import final
 
 import attrs
 
+from hive_agent._files import read_small_file
+
 __all__ = ["Session", "SessionFile"]
+
+_LIMIT_BYTES = 4096
+"""Three short fields; a longer file is not ours."""
 
 
 @attrs.frozen(kw_only=True)
@@ -41,7 +46,7 @@ class SessionFile:
     def read(self, title: str) -> Session | None:
         """Give the session made under ``title``; None when there is none, or the file cannot be understood."""
         try:
-            kept = json.loads(self._path.read_bytes())
+            kept = json.loads(read_small_file(self._path, limit_bytes=_LIMIT_BYTES)[0])
         except (OSError, ValueError, RecursionError):
             # Without it a turn asks the CLI for the title, which is what it would do anyway.
             return None

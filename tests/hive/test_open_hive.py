@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -22,6 +23,7 @@ import hive_agent
 import hive_broker
 from hive import AgentSettings, HiveConfig, HiveUnavailable, RuntimeConfig, open_hive, open_host_client
 from hive_agent import EventKind
+from hive_agent.testing import ScriptedModel, call, open_scripted_model, say, stall
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -278,3 +280,91 @@ async def test_kill_9_of_the_harness_process_leaves_an_orphan_that_the_next_life
         assert not orphan.is_running() or orphan.status() == psutil.STATUS_ZOMBIE
         assert len(marked(config)) == 1
         hive.hasten()
+
+
+@pytest.mark.slow
+async def test_addresses_that_cannot_be_written_cost_no_agent(make_config) -> None:
+    """REL-3, HOST-5: another agent's restart must not end the hive because of a file for scripts."""
+    config = make_config("ruth", "iris")
+    with captured_logs() as lines:
+        async with open_hive(config) as hive:
+            shutil.rmtree(config.paths.run_dir)
+            await hive.restart("iris")
+            await eventually(lambda: any("cannot be written" in line["event"] for line in lines))
+            await eventually(lambda: is_running(hive, 1, True))
+            assert (await hive.agent_status())[0].running
+            config.paths.run_dir.mkdir()
+            await hive.restart("iris")
+            await eventually(config.paths.hive_json.exists)
+    assert len([line for line in lines if "hive.json cannot be written" in line["event"]]) == 1
+
+
+async def test_addresses_that_can_never_be_written_are_refused_at_the_start(make_config) -> None:
+    """EMBED-1, REL-3: one documented error, and words."""
+    config = make_config()
+    config.paths.hive_json.mkdir(parents=True)
+    with pytest.raises(HiveUnavailable, match=r"hive\.json must be a file"):
+        async with open_hive(config):
+            raise AssertionError("a folder in the file's place")
+
+
+@pytest.mark.slow
+async def test_a_flood_of_restarts_becomes_two(make_config) -> None:
+    """REL-4: what a peer asks for again and again is asked for once."""
+    config = make_config("ruth", "iris")
+    async with open_hive(config) as hive:
+        before = trio.lowlevel.current_statistics().tasks_living
+        for _ in range(1000):
+            await hive.restart("iris")
+        assert trio.lowlevel.current_statistics().tasks_living < before + 10
+        await eventually(lambda: is_running(hive, 1, True))
+        await hive.send(to="iris", body="are you there?", in_reply_to=None)
+        await wait_thinking(config)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["config/prompt.md", "harness/session.json"])
+async def test_a_pipe_in_the_place_of_a_file_holds_up_nobody(make_config, place: str) -> None:
+    """SEC-4: one agent's folder is not the whole hive's trouble."""
+    config = make_config("ruth", "iris", script="cat >/dev/null; exit 3")
+    async with open_hive(config) as hive:
+        path = config.paths.agent_dir("iris") / place
+        os.mkfifo(path)
+        await hive.send(to="iris", body="hello", in_reply_to=None)
+
+        async def ended() -> bool:
+            return (await hive.hive_status()).agents[1].last_outcome is not None
+
+        await eventually(ended, seconds=5)
+
+
+@pytest.mark.slow
+@pytest.mark.e2e
+async def test_a_turn_that_runs_when_the_scope_is_cancelled_keeps_its_tools(tmp_path: Path) -> None:
+    """STOP-1, STOP-2: within the grace it can still write, and what it reads is the notice to stop."""
+    recv, send = "mcp__hyperhive__recv", "mcp__hyperhive__send"
+    hold = trio.Event()
+    model = ScriptedModel()
+    model.when(tool_result=(recv, "graceful-stop")).reply(say("Stopping."))
+    model.when(tool_result=send).reply(call(recv))
+    model.when(tool_result=recv).reply(stall(hold), call(send, to="operator", body="the answer"))
+    model.when(last_user="unread").reply(call(recv))
+    async with open_scripted_model(model) as served:
+        env = {"ANTHROPIC_BASE_URL": served.base_url, "ANTHROPIC_API_KEY": "sk-ant-scripted-model"}
+        settings = AgentSettings(runtime=RuntimeConfig(env=env, grace_seconds=20))
+        config = HiveConfig(state_dir=tmp_path / "state", agents={"ruth": settings})
+        with trio.CancelScope() as scope:
+            async with open_hive(config) as hive:
+                await hive.send(to="ruth", body="please answer", in_reply_to=None)
+                with trio.fail_after(20):
+                    await model.wait_requests(2)
+                scope.cancel()
+                hold.set()
+                await trio.sleep_forever()
+        assert scope.cancelled_caught
+        assert not model.unmatched
+    async with hive_broker.open_broker(config.paths.broker_db, owner="test") as broker:
+        (answer,) = await broker.inbox("operator")
+        (question,) = await broker.inbox("ruth")
+        assert answer.body == "the answer"
+        assert question.acked_at is not None
