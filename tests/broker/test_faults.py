@@ -27,6 +27,12 @@ async def names_and_mail(path, number):
         return {message.id: message.body for message in await broker.history(limit=1000)}
 
 
+async def test_every_commit_waits_for_the_disk(broker):
+    """MSG-1: as far as SQLite can be asked; a power failure is not in reach of a test."""
+    asked = await broker._engine.look(lambda db: (db.pragma("journal_mode"), db.pragma("synchronous")))
+    assert asked == ("wal", 2)
+
+
 async def test_a_database_that_turns_read_only_refuses_changes_and_can_be_read(broker):
     """REL-3: and takes them again when it can be written."""
     iris = broker.mailbox("iris")

@@ -49,6 +49,11 @@ class Journal:
         except hive_broker.BrokerUnavailable as exc:
             say(**key, fate="unknown" if exc.may_be_done else "void", at=time.monotonic_ns())
             return None
+        except hive_broker.MessageRefused:
+            if verb != "wake":  # an inbox that is full takes no more of them
+                raise
+            say(**key, fate="void", at=time.monotonic_ns())
+            return None
         say(**key, fate="answered", at=time.monotonic_ns(), answer=shown(answer))
         return answer
 
@@ -227,9 +232,7 @@ async def run_client(socket, name, seed):
         said = json.loads(answer)
         if said["ok"]:
             return said["sent"]["id"]
-        if said["kind"] in ("BrokerClosed", "BrokerUnavailable"):
-            raise hive_broker.BrokerUnavailable(said["error"])
-        raise AssertionError(said)
+        raise getattr(hive_broker, said["kind"].replace("Closed", "Unavailable"))(said["error"])
 
     async with open_mailbox_client(socket, name=name, runs_turns=True) as mailbox:
         await Hammer(mailbox, wake, seed=seed, cancelled_is_void=False).run()
