@@ -293,7 +293,7 @@ async def test_addresses_that_cannot_be_written_cost_no_agent(make_config) -> No
             await eventually(lambda: any("cannot be written" in line["event"] for line in lines))
             await eventually(lambda: is_running(hive, 1, True))
             assert (await hive.agent_status())[0].running
-            config.paths.run_dir.mkdir()
+            config.paths.run_dir.mkdir(exist_ok=True)  # somebody may need it for a socket meanwhile
             await hive.restart("iris")
             await eventually(config.paths.hive_json.exists)
     assert len([line for line in lines if "hive.json cannot be written" in line["event"]]) == 1
