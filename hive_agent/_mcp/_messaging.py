@@ -85,8 +85,7 @@ def _stop_answer(notice: str) -> ToolAnswer:
 async def _fill(call: ToolCall, page: InboxPage) -> None:
     """Show what is waiting, then pop row by row: a row is popped only when this answer can show it."""
     mailbox = call.services.mailbox
-    if call.turn_id is not None and call.turn_id != call.services.turn_id:
-        raise TurnOver("ended while this call waited for another one")
+    _require_turn(call)
     for waiting in call.popped.waiting(call.turn_id):
         if page.has_room:
             page.add(waiting)
@@ -103,10 +102,17 @@ async def _fill(call: ToolCall, page: InboxPage) -> None:
         page.unread = (await mailbox.summary()).unread
 
 
+def _require_turn(call: ToolCall) -> None:
+    if call.turn_id is not None and call.turn_id != call.services.turn_id:
+        raise TurnOver("ended while this call waited for another one")
+
+
 async def _ack_until(call: ToolCall, arguments: AckArguments) -> ToolAnswer:
     with _broker_in_words(nothing="marked"):
-        acked = await call.services.mailbox.ack_until(arguments.up_to)
-    call.popped.forget(arguments.up_to)
+        async with call.popped.lock:
+            _require_turn(call)
+            acked = await call.services.mailbox.ack_until(arguments.up_to)
+            call.popped.forget(arguments.up_to)
     if acked.acked == 0:
         text = f"no open messages up to #{arguments.up_to}: there was nothing to mark as handled."
     else:

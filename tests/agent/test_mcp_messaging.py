@@ -1,6 +1,7 @@
 """The tools for mail and status, called without HTTP: what they do, what they say, and what can come between."""
 
 import re
+from functools import partial
 
 import pytest
 import trio
@@ -210,6 +211,75 @@ async def test_the_rest_of_an_acked_message_does_not_come():
     assert await desk.call("recv", turn) == "no unread messages."
 
 
+async def test_the_rest_of_a_message_that_is_acked_while_it_is_being_read_does_not_come():
+    """MSG-7: an agent may call two tools at once."""
+    desk = make_desk()
+    turn = await desk.open_turn()
+    await desk.mail("x" * 100_000)
+    real = desk.services.mailbox
+    popped, go_on = trio.Event(), trio.Event()
+
+    class Slow:
+        ack_until, summary = real.ack_until, real.summary
+
+        async def recv(self, **arguments):
+            received = await real.recv(**arguments)
+            popped.set()
+            await go_on.wait()
+            return received
+
+    desk.services.mailbox = Slow()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.call, "recv", turn)
+        await popped.wait()
+        nursery.start_soon(partial(desk.call, "ack_until", turn, up_to=1))
+        await trio.testing.wait_all_tasks_blocked()
+        go_on.set()
+    assert await desk.call("recv", turn) == "no unread messages."
+
+
+@pytest.mark.parametrize("is_wanted", [True, False], ids=["cut", "never shown"])
+async def test_a_message_popped_outside_a_turn_is_not_shown_again_once_a_turn_has_it(is_wanted, autojump_clock):
+    """MSG-5, MSG-7: its lease ends, a turn reads and acks it, and the caller outside has nothing of it any more."""
+    desk = make_desk()
+    await desk.mail("x" * 60_000)
+    desk.is_wanted = is_wanted
+    await desk.call("recv")
+    desk.is_wanted = True
+    await trio.sleep(601)
+    turn = await desk.open_turn()
+    assert "[msg #1]" in await desk.call("recv", turn)
+    assert "continued from character" in await desk.call("recv", turn)
+    await desk.services.mailbox.close_turn(int(turn), acked=True, record={})
+    desk.services.turn_id = None
+    assert await desk.call("recv") == "no unread messages."
+
+
+async def test_a_message_popped_outside_a_turn_is_forgotten_long_before_its_lease_ends(autojump_clock):
+    """MSG-5: a clock that runs differently, or a slow answer, must not make an acked row come back."""
+    desk = make_desk()
+    await desk.mail("x" * 100_000)
+    await desk.call("recv")
+    await trio.sleep(100)
+    assert "continued from character" in await desk.call("recv")
+    await trio.sleep(100)
+    assert await desk.call("recv") == "no unread messages."
+    await trio.sleep(500)
+    assert "redelivered (attempt 2)" in await desk.call("recv")
+
+
+async def test_a_message_that_a_turn_pops_is_no_longer_shown_outside_of_it():
+    """MSG-5: also when the lease outside ended early, as after a jump of the hour or a restart of the broker."""
+    desk = make_desk()
+    await desk.mail("x" * 60_000)
+    await desk.call("recv")
+    desk.services.mailbox, message = Holding(None), desk.post.messages("iris")[0]
+    desk.services.mailbox.delivery = Delivery(message=message, attempt=2)
+    desk.services.turn_id = 7
+    assert "[msg #1]" in await desk.call("recv", "7")
+    assert desk.popped.waiting(None) == ()
+
+
 async def test_what_was_popped_for_a_caller_that_left_comes_first_in_the_next_answer():
     """MSG-5: never lost; and until then the harness can see that it was not shown."""
     desk = make_desk()
@@ -341,6 +411,24 @@ async def test_a_turn_that_ended_while_its_call_waited_takes_nothing():
         desk.services.turn_id = 2
     assert "the turn this call belongs to is over" in results[0].text
     assert desk.post.messages("iris")[0].attempts == 0
+
+
+async def test_a_turn_that_ended_while_its_ack_waited_marks_nothing():
+    """TURN-4: what the next turn reads is not a late call's to mark."""
+    desk = make_desk()
+    turn = await desk.open_turn()
+    await desk.mail("mail")
+    results = []
+
+    async def late_call():
+        results.append(await desk.result("ack_until", turn, up_to=1))
+
+    async with trio.open_nursery() as nursery, desk.popped.lock:
+        nursery.start_soon(late_call)
+        await trio.testing.wait_all_tasks_blocked()
+        desk.services.turn_id = 2
+    assert "the turn this call belongs to is over, so nothing was marked" in results[0].text
+    assert desk.post.messages("iris")[0].acked_at is None
 
 
 async def test_a_damaged_database_is_a_fault_with_an_id():
