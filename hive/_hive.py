@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -378,7 +378,7 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
             hive = Hive(config, broker, clock)
             async with (
                 _relayed_flow(broker, hive),
-                _open_listener(config) as listener,
+                hive_agent.open_kept_listener(config.paths.mcp_port_file, port=config.mcp_port) as listener,
                 open_mailbox_doors(config, broker=broker, attached=hive.attached),
                 open_supervisor(
                     config,
@@ -398,37 +398,6 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
                 finally:
                     hive.refresh_addresses = _nothing  # the file is gone and must not come back
                     doors.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def _open_listener(config: HiveConfig) -> AsyncIterator[hive_agent.Listener]:
-    """The listener on the configured port, or on the one that was picked once and kept (SURF-1)."""
-    kept = _kept_port(config)
-    async with AsyncExitStack() as stack:
-        try:
-            listener = await stack.enter_async_context(hive_agent.open_listener(port=config.mcp_port or kept))
-        except hive_agent.ListenerUnavailable as exc:
-            if config.mcp_port or not kept:
-                raise
-            # Somebody took the port meanwhile. Turns learn the URL anew each time, so moving beats not starting.
-            _log.warning(
-                "the agents' tools move to another port; clients that kept the URL must be told", error=str(exc)
-            )
-            listener = await stack.enter_async_context(hive_agent.open_listener())
-        if listener.port != kept:
-            try:
-                config.paths.mcp_port_file.write_text(f"{listener.port}\n", encoding="ascii")
-            except OSError as exc:
-                _log.warning("the port cannot be kept, so the tools' URLs change at the next start", error=str(exc))
-        yield listener
-
-
-def _kept_port(config: HiveConfig) -> int:
-    try:
-        port = int(config.paths.mcp_port_file.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return 0
-    return port if 0 < port < 65536 else 0
 
 
 def _remove_stale(path: Path) -> None:

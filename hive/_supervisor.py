@@ -23,7 +23,6 @@ from hive_broker import get_logger
 
 from ._config import AgentSettings, HiveConfig, Runs
 from ._restart import next_delay
-from ._tokens import agent_token
 
 __all__ = ["Member", "MemberState", "Supervisor", "open_supervisor"]
 
@@ -177,7 +176,7 @@ class Supervisor:
                         member.name, allowed_recipients=self._config.agents[member.name].allowed_recipients
                     ),
                     listener=self._listener,
-                    token=agent_token(self._config.paths.token_file(member.name)),
+                    token=hive_agent.kept_token(self._config.paths.token_file(member.name)),
                     clock=self._clock,
                     notify=partial(self._notify, nursery),
                     observe=partial(self._observe, member.name),

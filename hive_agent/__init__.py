@@ -16,6 +16,7 @@ from ._errors import (
     ToolRefused,
 )
 from ._events import AgentEvent, EventKind, EventLog
+from ._kept import kept_token, open_kept_listener
 from ._mcp import Listener, open_listener
 from ._ports import Mailbox, ToolServices, WallClock
 from ._runner import AgentNotice
@@ -70,6 +71,8 @@ __all__ = [
     "claude_version",
     "find_claude",
     "find_runtimes",
+    "kept_token",
+    "open_kept_listener",
     "open_listener",
     "run_agent",
 ]

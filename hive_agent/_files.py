@@ -10,7 +10,7 @@ import os
 import stat
 from pathlib import Path
 
-__all__ = ["read_small_file"]
+__all__ = ["read_small_file", "write_private"]
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -31,3 +31,17 @@ def read_small_file(path: Path, *, limit_bytes: int) -> tuple[bytes, float]:
             return file.read(limit_bytes), found.st_mtime
     finally:
         os.close(descriptor)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only we can read, from its first instant on, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written; the old one stays.
+    """
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    fresh.replace(path)

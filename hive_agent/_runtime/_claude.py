@@ -21,6 +21,7 @@ import trio
 
 from hive_agent._config import AgentConfig
 from hive_agent._errors import RuntimeUnavailable
+from hive_agent._files import write_private
 from hive_agent._turn import Signal
 from hive_broker import get_logger
 
@@ -29,7 +30,7 @@ from ._outcome import RunFacts, SessionTrouble, classify, listed_sessions, sessi
 from ._port import McpServer, Run, RunLine, RunNote, RunReport, RunRequest, RunStarted
 from ._process import ChildProcess, SpawnFailed, open_child
 from ._reader import RunReader
-from ._session import Session, SessionFile, write_private
+from ._session import Session, SessionFile
 
 __all__ = ["ClaudeRuntime", "find_claude"]
 

@@ -7,13 +7,12 @@ and under which id, so that a lost or doubled title heals.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import final
 
 import attrs
 
-from hive_agent._files import read_small_file
+from hive_agent._files import read_small_file, write_private
 
 __all__ = ["Session", "SessionFile"]
 
@@ -63,17 +62,3 @@ class SessionFile:
     def forget(self) -> None:
         """Remember none: the next turn makes a new one."""
         self._path.unlink(missing_ok=True)
-
-
-def write_private(path: Path, text: str) -> None:
-    """Write a file that only we can read, from its first instant on, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written; the old one stays.
-    """
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    fresh.replace(path)
