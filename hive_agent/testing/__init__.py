@@ -1,4 +1,4 @@
-"""Tools to test agents with: a scripted model for the real Claude CLI, and a mailbox in memory.
+"""Tools to test agents with: a scripted model for the real Claude CLI, and a mailbox and a runtime in memory.
 
 `ScriptedModel` answers by rules and `open_scripted_model` serves it as the Anthropic Messages API on loopback, so that
 a runtime runs end to end without an account. See docs/scripted-model.md.
@@ -21,6 +21,7 @@ from hive_agent.testing._reply import (
     stall,
 )
 from hive_agent.testing._request import BadRequest, ModelRequest, ToolResult
+from hive_agent.testing._runtime import MemoryRuntime, MemoryTurn
 from hive_agent.testing._server import ServedModel, open_scripted_model
 
 __all__ = [
@@ -28,6 +29,8 @@ __all__ = [
     "BadRequest",
     "MemoryMailbox",
     "MemoryPost",
+    "MemoryRuntime",
+    "MemoryTurn",
     "ModelRequest",
     "Reply",
     "ReplyFunction",

@@ -14,8 +14,7 @@ import trio.testing
 from hive_agent import AgentConfig, EventKind, EventLog, McpServer, Outcome, ParkReason, RunReport, RunRequest, Signal
 from hive_agent._runner import AgentNotice, TurnLoop
 from hive_agent._turn import IllegalEvent, Phase, Started, TurnState
-from hive_agent.testing import MemoryMailbox, MemoryPost
-from hive_agent.testing._runtime import MemoryRuntime, MemoryTurn
+from hive_agent.testing import MemoryMailbox, MemoryPost, MemoryRuntime, MemoryTurn
 from hive_broker import BrokerUnavailable
 
 Play = Callable[[MemoryTurn], Awaitable[Outcome | RunReport]]
