@@ -1,13 +1,15 @@
 """HTTP/1.1 for one ASGI application on sockets of ours, around hypercorn's protocol.
 
-Owns connections: how many, how long each may take, and their end. hypercorn's own server is not used because its writes
-are shielded without a bound, so that one client which stops reading holds a shutdown for ever. Knows no MCP.
+Owns connections: how many, who holds them, how long each may take, and their end. hypercorn's own server is not used
+because its writes are shielded without a bound, so that one client which stops reading holds a shutdown for ever. Knows
+no MCP.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from math import inf
 from typing import Any, final
 
@@ -23,21 +25,24 @@ from typing_extensions import override
 
 from hive_broker import get_logger
 
-__all__ = ["MAX_CONNECTIONS", "WRITE_SECONDS", "serve_http"]
+__all__ = ["MAX_CONNECTIONS", "WRITE_SECONDS", "hold_connection", "serve_http"]
 
 _log = get_logger("hive_agent.mcp")
 
 MAX_CONNECTIONS = 512
 """Of one listener: a thinking CLI holds two or three, and a process has 1,024 descriptors by default."""
 
+MAX_SHARE = 64
+"""Connections that one holder keeps when all of them are taken; of more, it gives back its oldest."""
+
 MAX_HEAD_BYTES = 64 * 1024
 """A request's line and headers."""
 
 HEAD_SECONDS = 10.0
-"""For the whole head of a new connection's first request."""
+"""For the whole head of a request on a connection that nobody holds yet."""
 
 KEEP_ALIVE_SECONDS = 300.0
-"""Between two requests: a model may think this long between two tool calls."""
+"""Between two requests of a holder: a model may think this long between two tool calls."""
 
 WRITE_SECONDS = 5.0
 """For a client to make room for one write."""
@@ -53,7 +58,14 @@ _BUSY_RESPONSE = (
     b"content-length: %d\r\n\r\n%s" % (len(_BUSY), _BUSY)
 )
 
+_HOLD = "hyperhive.hold"
+
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def hold_connection(scope: MutableMapping[str, Any], holder: str) -> None:
+    """Say who came over a request's connection: one that nobody holds is given little time, and makes way first."""
+    scope["state"][_HOLD](holder)
 
 
 async def serve_http(
@@ -70,20 +82,20 @@ async def serve_http(
         task_status: started when connections are accepted.
     """
     config, context = _config(), WorkerContext(None)
-    connections: set[_Connection] = set()
+    connections: dict[_Connection, None] = {}  # the oldest first
 
     async def handle(stream: trio.SocketStream) -> None:
-        if len(connections) >= MAX_CONNECTIONS:
+        if len(connections) >= MAX_CONNECTIONS and not _make_way(connections):
             await _turn_away(stream)
             return
         connection = _Connection(app, config, context, stream)
-        connections.add(connection)
+        connections[connection] = None
         try:
             await connection.run()
         except* Exception:  # noqa: BLE001 - one bad client costs one connection (REL-4)
             _log.exception("connection failed")
         finally:
-            connections.discard(connection)
+            connections.pop(connection, None)
 
     async with trio.open_nursery() as nursery:
         try:
@@ -105,6 +117,19 @@ def _config() -> Config:
     return config
 
 
+def _make_way(connections: dict[_Connection, None]) -> bool:
+    """End the oldest connection that nobody holds, else the oldest of who holds too many; False where all may stay."""
+    shares = Counter(connection.holder for connection in connections)
+    holder, share = (None, shares[None]) if None in shares else shares.most_common(1)[0]
+    if holder is not None and share <= MAX_SHARE:
+        return False
+    oldest = next(connection for connection in connections if connection.holder == holder)
+    del connections[oldest]
+    oldest.close()
+    _log.debug("connection closed to make way", holder=holder, share=share)
+    return True
+
+
 async def _turn_away(stream: trio.SocketStream) -> None:
     _log.warning("connection turned away", limit=MAX_CONNECTIONS)
     with trio.move_on_after(1):
@@ -124,9 +149,14 @@ class _Protocol(H11Protocol):
 
 @final
 class _Connection:
-    """One client's connection."""
+    """One client's connection.
+
+    Attributes:
+        holder: who has proved to be behind it, None as long as nobody has.
+    """
 
     def __init__(self, app: AsgiApp, config: Config, context: WorkerContext, stream: trio.SocketStream) -> None:
+        self.holder: str | None = None
         self._app = app
         self._config = config
         self._context = context
@@ -148,7 +178,7 @@ class _Connection:
                     self._config,
                     self._context,
                     tasks,
-                    ConnectionState({}),
+                    ConnectionState({_HOLD: self._hold}),
                     False,
                     client[:2],
                     server[:2],
@@ -164,6 +194,9 @@ class _Connection:
         """Close the socket. Requests still running learn of it, and are cancelled when that does not end them."""
         self._stream.socket.close()
         self._scope.deadline = min(self._scope.deadline, trio.current_time() + END_SECONDS)
+
+    def _hold(self, holder: str) -> None:
+        self.holder = holder
 
     async def _read(self, protocol: H11Protocol) -> None:
         while True:
@@ -181,7 +214,8 @@ class _Connection:
         elif isinstance(event, Closed):
             self.close()
         elif isinstance(event, Updated):
-            self._reading.deadline = trio.current_time() + KEEP_ALIVE_SECONDS if event.idle else inf
+            seconds = inf if not event.idle else HEAD_SECONDS if self.holder is None else KEEP_ALIVE_SECONDS
+            self._reading.deadline = trio.current_time() + seconds
 
     async def _write(self, data: bytes) -> None:
         """Write all of it or end the connection: shielded, because half a write would garble what follows."""

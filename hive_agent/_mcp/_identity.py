@@ -13,6 +13,8 @@ from typing import Any, Protocol, final
 import attrs
 import trio
 
+from ._http import hold_connection
+
 __all__ = [
     "MAX_BODY_BYTES",
     "Door",
@@ -115,6 +117,7 @@ class Gate:
             await _drain(receive)
             await refuse(send, door.status, door.sentence, challenge=door.status == 401)
             return
+        hold_connection(scope, scope["path"])
         await _pass_on(door, scope, receive, send)
 
     def _admit(self, scope: Scope) -> Door | _Refusal:
@@ -173,19 +176,30 @@ async def _read_body(receive: Receive) -> tuple[bytes | None, bool]:
         received += len(message.get("body", b""))
         if received <= MAX_BODY_BYTES:
             body += message.get("body", b"")
+        else:
+            body.clear()
         if received > _DRAIN_BYTES or not message.get("more_body", False):
             return (bytes(body) if received <= MAX_BODY_BYTES else None), True
 
 
 async def _drain(receive: Receive) -> None:
+    """Read a stranger's body without keeping any of it."""
+    received, more = 0, True
     with trio.move_on_after(_DRAIN_SECONDS):
-        await _read_body(receive)
+        while more and received <= _DRAIN_BYTES:
+            message = await receive()
+            received += len(message.get("body", b""))
+            more = message.get("more_body", False)
 
 
 async def refuse(send: Send, status: int, sentence: str, *, challenge: bool = False) -> None:
-    """Answer in words, outside of MCP."""
+    """Answer in words, outside of MCP, and end the connection: what was refused must not hold one (REL-4)."""
     body = json.dumps({"error": sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        (b"connection", b"close"),
+    ]
     if challenge:
         headers.append((b"www-authenticate", b'Bearer realm="hyperhive", error="invalid_token"'))
     await send({"type": "http.response.start", "status": status, "headers": headers})
