@@ -21,6 +21,7 @@ from mcp_support import (
     status_of,
 )
 from trio.testing import wait_all_tasks_blocked
+from waiting import eventually
 
 from hive_agent._mcp import _http, _identity, open_listener
 
@@ -169,8 +170,7 @@ async def test_two_hundred_connections_opened_and_dropped_leave_nothing(served):
         if number % 3:
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         await stream.aclose()
-    while trio.lowlevel.current_statistics().tasks_living > before:
-        await trio.lowlevel.checkpoint()
+    await eventually(lambda: trio.lowlevel.current_statistics().tasks_living <= before)
 
 
 async def test_connections_over_the_limit_are_turned_away_in_words(served, monkeypatch):
