@@ -25,6 +25,8 @@ __all__ = [
     "Thread",
 ]
 
+_PIDS = 1 << 31  # the kernel keeps one in 32 bits, with a sign
+
 
 @attrs.frozen(kw_only=True)
 class AgentStatusRow:
@@ -98,7 +100,7 @@ class HiveStatus:
     """
 
     hive: str
-    pid: int
+    pid: int = attrs.field(validator=[attrs.validators.ge(1), attrs.validators.lt(_PIDS)])
     started_at: float
     operator_unread: int
     agents: tuple[AgentDetail, ...]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
@@ -104,7 +105,7 @@ def read_answer(line: bytes) -> Mapping[str, Any]:
         HiveUnintelligible: it is not an answer of this version of the protocol.
     """
     try:
-        answer = json.loads(line)
+        answer = json.loads(line, parse_int=_whole, parse_float=_finite, parse_constant=_finite)
     except (ValueError, RecursionError) as exc:
         raise HiveUnintelligible("what answers on the socket does not speak JSON lines: it is no hive") from exc
     if not isinstance(answer, dict) or "ok" not in answer:
@@ -116,6 +117,20 @@ def read_answer(line: bytes) -> Mapping[str, Any]:
             "use the hivectl that was installed with the hive"
         )
     return answer
+
+
+def _whole(digits: str) -> int:
+    number = int(digits)
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ValueError("a whole number must fit into 64 bits")
+    return number
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("a number must be finite")
+    return number
 
 
 def from_json(value: object, cls: type[T]) -> T:

@@ -6,6 +6,7 @@ Owns the order of the places where it looks, and the reading of ``run/hive.json`
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -75,10 +76,17 @@ def _read(path: Path) -> FoundHive:
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(_MAX_BYTES))
-        return FoundHive(hive_json=path, host_sock=Path(found["host_sock"]))
+        return FoundHive(hive_json=path, host_sock=_path(found["host_sock"]))
     except FileNotFoundError as exc:
         raise HiveNotRunning(f"the hive of {path} has just stopped") from exc
     except PermissionError as exc:
         raise HiveUnintelligible(f"{path} must be readable for you; run this as the hive's user") from exc
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as exc:
         raise HiveUnintelligible(f'{path} must be a JSON object with "host_sock"; restart that hive') from exc
+
+
+def _path(text: str) -> Path:
+    """``text`` as a path; JSON can spell what none can have: half of a surrogate pair, and NUL."""
+    if b"\0" in os.fsencode(text):
+        raise ValueError("a path has no NUL in it")
+    return Path(text)

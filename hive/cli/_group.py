@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from hive._errors import HiveError, HiveNotRunning
 
+from ._streams import OutputLost, prepare_streams
 from ._text import on_terminal
 
 __all__ = ["CommandGroup", "completion_help", "fail", "run_group"]
@@ -41,11 +42,22 @@ def fail(ctx: click.Context, exc: Exception, *, code: int = _FAILED) -> NoReturn
 
 
 def run_group(group: click.Group, name: str) -> NoReturn:
-    """Run ``group`` as a program; a character the terminal cannot show is escaped, not fatal."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")
-    sys.exit(group.main(prog_name=name))
+    """Run ``group`` as a program.
+
+    A character the terminal cannot show is escaped, not fatal. An answer that cannot be written is an error, said in
+    one sentence; to a reader that has gone, nothing is said.
+    """
+    prepare_streams()
+    try:
+        try:
+            group.main(prog_name=name)
+        except SystemExit:
+            sys.stdout.flush()
+            raise
+    except OutputLost as exc:
+        if not isinstance(exc.__cause__, BrokenPipeError):
+            click.echo(f"{name}: {exc}; what was asked may have been done", err=True)
+        sys.exit(_FAILED)
 
 
 def completion_help(program: str) -> str:

@@ -136,6 +136,8 @@ def stop(state: Path | None, *, now: bool, as_json: bool) -> None:
 def _stdin_text() -> str:
     from hive_broker import MAX_BODY_BYTES
 
+    if sys.stdin is None:
+        raise click.UsageError("there is no stdin to read a message from; give it as BODY")
     if sys.stdin.isatty():
         click.echo("type the message; Ctrl-D on a line of its own ends it", err=True)
     raw = sys.stdin.buffer.read(MAX_BODY_BYTES + 2)
