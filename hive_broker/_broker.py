@@ -169,7 +169,7 @@ class Broker(HiveRecords):
             BrokerClosed: there is nothing to copy any more.
             RequestRefused: something is at the destination already.
             BrokerDamaged: the copy contradicts itself, so the database does.
-            BrokerUnavailable: the disk said no; nothing was left behind.
+            BrokerUnavailable: the disk said no, or the database was taken away; nothing was left behind.
         """
         return await write_backup(self._engine.path, destination, now=self._engine.clock())
 

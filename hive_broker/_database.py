@@ -95,7 +95,7 @@ class Database:
         self._glances = glances
         self._ownership = ownership
         self._noted = ownership.noted_ids()
-        self._inodes = {part: _inode_of(part) for part in (self.path, f"{self.path}-wal")}
+        self._files = {part: _identity_of(part) for part in (self.path, f"{self.path}-wal")}
 
     @property
     def path(self) -> str:
@@ -130,29 +130,35 @@ class Database:
         """Called in every transaction before its commit: an id must be noted before anybody can see it (REL-5).
 
         Raises:
-            BrokerDamaged: what would be committed would go into files that nobody can open any more.
+            BrokerUnavailable: what would be committed would go into files that nobody can open any more.
         """
-        self._require_own_files()
+        self.require_own_files()
         ids = _ids_in(db)
         if ids != self._noted:
             self._ownership.note_ids(*ids)
             self._noted = ids
 
-    def _require_own_files(self) -> None:
-        for part, inode in self._inodes.items():
-            if _inode_of(part) != inode:
+    def require_own_files(self) -> None:
+        """Make sure that the files at the path are the open ones.
+
+        Raises:
+            BrokerUnavailable: one was removed or replaced; it can be moved back.
+        """
+        for part, identity in self._files.items():
+            if _identity_of(part) != identity:
                 way_out = "restore a backup" if part == self.path else "start it again: nothing is lost by that"
-                raise BrokerDamaged(
+                raise BrokerUnavailable(
                     f"the file {part} was removed or replaced while the hive works, and what goes into it would be "
                     f"lost: move it back and the hive goes on, or stop the hive and {way_out}"
                 )
 
 
-def _inode_of(part: str) -> int | None:
+def _identity_of(part: str) -> tuple[int, int] | None:
     try:
-        return os.stat(part).st_ino  # noqa: PTH116 -- a path object each commit is for nothing
-    except FileNotFoundError:
+        status = os.stat(part)  # noqa: PTH116 -- a path object each commit is for nothing
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    return status.st_dev, status.st_ino
 
 
 @asynccontextmanager

@@ -81,8 +81,10 @@ class Engine:
 
         Raises:
             BrokerClosed: it is nobody's to read any more.
+            BrokerUnavailable: what is there now is not what this broker works on.
         """
         self._require_open()
+        self._database.require_own_files()
         return self._database.path
 
     async def change(self, work: Work[T], *, size_bytes: int = 0) -> T:

@@ -209,14 +209,22 @@ async def test_a_first_log_that_is_removed_leaves_no_database_and_is_refused(pat
 
 
 @pytest.mark.parametrize("part", ["", "-wal"], ids=["database", "log"])
-async def test_a_file_that_is_taken_away_under_the_hive_stops_changes_until_it_is_back(broker, path, part):
-    """REL-3: nothing is acknowledged that would go into a file without a name."""
+async def test_a_file_that_is_taken_away_under_the_hive_stops_changes_until_it_is_back(broker, path, part, tmp_path):
+    """REL-3, MSG-1: nothing is acknowledged that would go into a file without a name, and no other file is copied."""
     iris = broker.mailbox("iris")
     await iris.send(to="ruth", body="before")
     file = Path(f"{path}{part}")
     elsewhere = file.rename(path.parent / "elsewhere")
-    with pytest.raises(BrokerDamaged, match=r"was removed or replaced while the hive works, .* move it back"):
+    taken_away = pytest.raises(
+        BrokerUnavailable, match=r"was removed or replaced while the hive works, .* move it back"
+    )
+    with taken_away:
         await iris.send(to="ruth", body="not now")
+    with taken_away:
+        await broker.backup(tmp_path / "copy.sqlite")
+    shutil.copy(elsewhere, file)
+    with taken_away:
+        await iris.send(to="ruth", body="not into another file")
     assert (await broker.mailbox("ruth").summary()).unread == 1
     elsewhere.rename(file)
     await iris.send(to="ruth", body="after")
@@ -229,7 +237,7 @@ async def test_a_log_that_is_removed_under_the_hive_costs_nothing_after_a_stop(p
         await broker.set_agents(["iris"])
         await broker.mailbox("iris").send(to="iris", body="before")
         Path(f"{path}-wal").unlink()
-        with pytest.raises(BrokerDamaged, match=r"stop the hive and start it again: nothing is lost by that"):
+        with pytest.raises(BrokerUnavailable, match=r"stop the hive and start it again: nothing is lost by that"):
             await broker.mailbox("iris").send(to="iris", body="not now")
     async with open_broker(path, owner="test") as broker:
         assert [message.body for message in await broker.history()] == ["before"]
