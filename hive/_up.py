@@ -6,12 +6,11 @@ Owns signals, the terminal and the process's logging: everything that ``open_hiv
 from __future__ import annotations
 
 import json
-import logging
 import os
 import signal
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -19,13 +18,19 @@ import trio
 from rich.console import Console
 from rich.text import Text
 
+from hive_broker import get_logger
+
 from ._config import HiveConfig
 from ._hive import AgentHappened, Hive, HiveEvent, open_hive
 from ._one_error import one_error
 from ._story import Line, Story
+from .cli._log_lines import set_up_logging
+from .cli._outlet import Outlet
 from .cli._program import program, shown_path
 
-__all__ = ["Screen", "hivectl_for", "run_up", "up"]
+__all__ = ["Screen", "hivectl_for", "run_up", "set_up_logging", "up"]
+
+_log = get_logger("hive")
 
 _CREDENTIALS = (
     "ANTHROPIC_API_KEY",
@@ -47,7 +52,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Screen:
-    """Where a running hive is shown.
+    """Where a running hive is shown: standard output, which may be slow, full or gone without the hive's noticing.
 
     Args:
         json_lines: print each happening as one JSON object instead of words.
@@ -56,28 +61,43 @@ class Screen:
     def __init__(self, *, json_lines: bool = False) -> None:
         self._json_lines = json_lines
         self._console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._outlet = Outlet(sys.stdout, gap=self._gap, troubled=_tell_of_trouble)
         self._colours: dict[str, str] = {"operator": "bold white", "system": "red"}
 
     def say(self, text: str, *, style: str = "") -> None:
         """A sentence of the hive itself; not part of the JSON lines."""
         if not self._json_lines:
-            self._console.print(Text(text, style=style))
+            self._print(Text(text, style=style))
 
     def show(self, event: HiveEvent, lines: tuple[Line, ...]) -> None:
         """One happening, and its story in words."""
         if self._json_lines:
-            print(json.dumps(_as_json(event), ensure_ascii=False), flush=True)
+            self._outlet.put(self._json_line(_as_json(event)))
             return
         for line in lines:
             first, *others = self._wrapped(line.text)
             style = "dim" if line.quiet else ""
             who = (f"{line.who:<10}", self._colour(line.who))
-            self._console.print(Text.assemble((line.clock, "dim"), "  ", who, (first, style)))
+            self._print(Text.assemble((line.clock, "dim"), "  ", who, (first, style)))
             for more in others:
-                self._console.print(Text(f"{_MARGIN}{more}", style=style))
+                self._print(Text(f"{_MARGIN}{more}", style=style))
             for more in line.rest:
                 for part in self._wrapped(more):
-                    self._console.print(Text(f"{_MARGIN}{part}", style="bold"))
+                    self._print(Text(f"{_MARGIN}{part}", style="bold"))
+
+    def _print(self, text: Text) -> None:
+        with self._console.capture() as laid_out:
+            self._console.print(text)
+        self._outlet.put(laid_out.get())
+
+    def _json_line(self, row: Mapping[str, object]) -> str:
+        # What UTF-8 has no bytes for (half of a surrogate pair) is escaped as JSON has it; other encodings' is not.
+        return json.dumps(row, ensure_ascii=self._outlet.encoding.lower() not in {"utf-8", "utf8"}) + "\n"
+
+    def _gap(self, lines: int) -> str:
+        if self._json_lines:
+            return self._json_line({"happening": "LinesLost", "lines": lines})
+        return f"… {lines} line{'' if lines == 1 else 's'} could not be shown\n"
 
     def _wrapped(self, text: str) -> list[str]:
         width = max(min(self._console.width, _WIDEST) - len(_MARGIN), 30)
@@ -189,11 +209,19 @@ async def _heed_signals(
 
 async def _tell(hive: Hive, screen: Screen, *, task_status: trio.TaskStatus[None]) -> None:
     story = Story()
-    with hive.watch() as happenings:
-        task_status.started()
-        async for event in happenings:
-            screen.show(event, tuple(story.lines(event)))
-    screen.say("this terminal fell behind and shows no more; the hive goes on", style="yellow")
+    is_first = True
+    while True:
+        with hive.watch() as happenings:
+            if is_first:
+                is_first = False
+                task_status.started()
+            async for event in happenings:
+                screen.show(event, tuple(story.lines(event)))
+        screen.say("so much happened at once that some of it is not shown", style="yellow")
+
+
+def _tell_of_trouble(what: str) -> None:
+    _log.warning(f"standard output {what}: not all that happens is shown; the hive goes on")
 
 
 def _as_json(event: HiveEvent) -> dict[str, object]:
@@ -202,16 +230,3 @@ def _as_json(event: HiveEvent) -> dict[str, object]:
 
     kind = "agent" if isinstance(event, AgentHappened) else type(event).__name__
     return {"happening": kind, **attrs.asdict(event, value_serializer=plain)}
-
-
-def set_up_logging(*, verbose: bool) -> None:
-    """Show log lines on stderr, readable by people: what is wrong, or with ``verbose`` all that is done."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        stream=sys.stderr,
-        format="%(asctime)s  %(levelname)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
-    for stranger in ("mcp", "hypercorn"):
-        # Their information is about each request; ours says the same once.
-        logging.getLogger(stranger).setLevel(logging.WARNING)
