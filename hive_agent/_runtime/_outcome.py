@@ -8,8 +8,9 @@ run exits with 0, and a session that cannot be resumed is told on stderr and in 
 from __future__ import annotations
 
 import enum
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
@@ -31,6 +32,18 @@ __all__ = [
 
 DETAIL_CHARACTERS = 300
 """Longest sentence kept of what the CLI said about its own failure."""
+
+TOOLS_COUNTED = 200
+"""Tools whose calls are counted by name; a broken runtime can make up a name a call (REL-4)."""
+
+OTHER_TOOLS = "(other tools)"
+"""What all further ones are counted under."""
+
+_TOOL_NAME_CHARACTERS = 128
+
+_STATISTIC_CHARACTERS = 16 * 1024
+_STATISTIC_DEPTH = 8
+"""A figure that is longer as JSON, or deeper, is none: the broker must be able to store what a turn used (TURN-7)."""
 
 _SYNTHETIC = "<synthetic>"
 """The model of a message that the CLI wrote itself."""
@@ -136,12 +149,9 @@ class RunFacts:
         error = data.get("error")
         if isinstance(error, str) or message.get("model") == _SYNTHETIC:
             return attrs.evolve(self, error=error if isinstance(error, str) else None, answered=False)
-        calls = dict(self.tool_calls)
         content = message.get("content")
-        for block in content if isinstance(content, list) else []:
-            name = _mapping(block).get("name")
-            if _mapping(block).get("type") == "tool_use" and isinstance(name, str):
-                calls[name] = calls.get(name, 0) + 1
+        blocks = [_mapping(block) for block in content] if isinstance(content, list) else []
+        called = [block.get("name") for block in blocks if block.get("type") == "tool_use"]
         usage = _mapping(message.get("usage"))
         return attrs.evolve(
             self,
@@ -150,8 +160,19 @@ class RunFacts:
             answered=True,
             login_refusals=0,
             usage=usage or self.usage,
-            tool_calls=calls,
+            tool_calls=_counted(self.tool_calls, (name for name in called if isinstance(name, str))),
         )
+
+
+def _counted(calls: Mapping[str, int], names: Iterable[str]) -> Mapping[str, int]:
+    """The counts after calls of ``names``."""
+    counts: dict[str, int] = {}
+    for name in names:
+        counts = counts or dict(calls)
+        known = name[:_TOOL_NAME_CHARACTERS]
+        key = known if known in counts or len(counts) < TOOLS_COUNTED else OTHER_TOOLS
+        counts[key] = counts.get(key, 0) + 1
+    return counts or calls
 
 
 def is_final(line: StreamLine) -> bool:
@@ -262,10 +283,20 @@ def _statistics(facts: RunFacts) -> Mapping[str, Any]:
     result = facts.result or {}
     kept = ("duration_ms", "num_turns", "usage", "model_usage_since_last_result", "total_cost_usd", "session_id")
     return {
-        **{key: result[key] for key in kept if key in result},
-        "context_usage": dict(facts.usage),
+        **{key: result[key] for key in kept if key in result and _is_figure(result[key])},
+        "context_usage": dict(facts.usage) if _is_figure(facts.usage) else {},
         "tool_calls": dict(facts.tool_calls),
     }
+
+
+def _is_figure(value: object) -> bool:
+    return len(json.dumps(value)) <= _STATISTIC_CHARACTERS and _depth(value) <= _STATISTIC_DEPTH
+
+
+def _depth(value: object) -> int:
+    """How many lists and objects are within one another; a line's own depth was bounded when it was read."""
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if members is None else 1 + max(map(_depth, members), default=0)
 
 
 def _instant(value: object) -> float | None:

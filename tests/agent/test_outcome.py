@@ -1,6 +1,7 @@
 """How a run ended, judged from lines that the real CLI printed, cut down to what counts."""
 
 import json
+from functools import reduce
 
 import attrs
 import pytest
@@ -278,6 +279,36 @@ def test_statistics_hold_what_the_run_used():
         "context_usage": usage,
         "tool_calls": {"Read": 2, "mcp__hyperhive__recv": 1},
     }
+
+
+def test_made_up_tool_names_are_counted_together():
+    """REL-4: a runtime that makes up a name a call fills neither memory nor record; what was known goes on."""
+    facts = RunFacts()
+    for number in range(1000):
+        content = [{"type": "tool_use", "name": f"{number} " + "x" * 5000}, {"type": "tool_use", "name": "Read"}]
+        facts = facts.with_line(StreamLine({"type": "assistant", "message": {"model": "m", "content": content}}))
+    calls = classify(facts).statistics["tool_calls"]
+    assert (calls["Read"], calls["(other tools)"], len(calls)) == (1000, 801, 201)
+    assert max(map(len, calls)) == 128
+
+
+def test_facts_of_an_earlier_line_stay_as_they_were():
+    """TURN-5: they are values."""
+    before = facts_of(spoken() | {"message": {"model": "m", "content": [{"type": "tool_use", "name": "Read"}]}})
+    before.with_line(StreamLine({"type": "assistant", "message": {"content": [{"type": "tool_use", "name": "Read"}]}}))
+    assert before.tool_calls == {"Read": 1}
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [{"": "x" * 20_000}, reduce(lambda inner, _: [inner], range(10), []), {"x": [0] * 10_000}],
+    ids=["long", "deep", "wide"],
+)
+def test_what_cannot_be_a_figure_is_not_among_the_statistics(figure):
+    """TURN-7, REL-4: a turn whose record the broker cannot take would never end."""
+    said = spoken() | {"message": {"model": "m", "content": [], "usage": {"": figure}}}
+    statistics = classify(facts_of(said, DONE | {"usage": figure, "num_turns": 2})).statistics
+    assert statistics == {"num_turns": 2, "context_usage": {}, "tool_calls": {}}
 
 
 MISSING = broken_off(
