@@ -176,10 +176,10 @@ class Hammer:
             await trio.sleep(self.dice.random() * 0.02)
 
 
-def open_broker(database):
+def open_broker(database, *, lease_seconds=LEASE_SECONDS):
     """The broker as it is tortured: leases and lives are short, so that much comes back and some of it dies."""
     return hive_broker.open_broker(
-        database, owner="to be killed", lease_seconds=LEASE_SECONDS, max_deliveries=MAX_DELIVERIES
+        database, owner="to be killed", lease_seconds=lease_seconds, max_deliveries=MAX_DELIVERIES
     )
 
 

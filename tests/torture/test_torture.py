@@ -64,8 +64,7 @@ async def check_promises(database, crew, deaths):
         Ledger(calls, deaths, rows, await rows_of(broker, "turns")).check()
         counts = await broker.counts()
         assert {name: figures.in_flight for name, figures in counts.items()} == dict.fromkeys(counts, 0)
-    async with open_broker(database) as broker:
-        broker._engine.lease_seconds = 600
+    async with open_broker(database, lease_seconds=600) as broker:
         for name in (*AGENTS, "operator"):
             waiting = {
                 id_
