@@ -12,13 +12,14 @@ import stat
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import final
 
 import trio
 
 from hive._errors import SocketUnusable
 from hive._paths import require_socket_path
 
-__all__ = ["open_listener"]
+__all__ = ["OwnSocket", "is_taken", "open_own_socket"]
 
 _SOCKET_MODE = 0o660
 _FOLDER_MODE = 0o751
@@ -26,8 +27,31 @@ _BACKLOG = 128
 _PROBE_SECONDS = 1.0  # a listener that lives accepts at once
 
 
+@final
+class OwnSocket:
+    """A socket file of this process, with its listener. Made by ``open_own_socket``."""
+
+    def __init__(self, path: Path, listener: trio.SocketListener) -> None:
+        self.listener = listener
+        self._path = path
+        self._made = path.lstat()  # no other file gets its inode while the socket is open
+
+    def is_there(self) -> bool:
+        """Whether the path still leads to this socket."""
+        try:
+            return os.path.samestat(self._path.lstat(), self._made)
+        except OSError:
+            return False
+
+    def remove(self) -> None:
+        """Take the file away, if it is still this one's: whoever replaced it needs theirs."""
+        with suppress(OSError):
+            if self.is_there():
+                self._path.unlink()
+
+
 @asynccontextmanager
-async def open_listener(path: Path) -> AsyncIterator[trio.SocketListener]:
+async def open_own_socket(path: Path) -> AsyncIterator[OwnSocket]:
     """A listener at ``path`` (0660); its file goes when the block ends, if it is still ours.
 
     The folder is made (0751) when it is not there. A socket nobody listens on is replaced.
@@ -38,12 +62,17 @@ async def open_listener(path: Path) -> AsyncIterator[trio.SocketListener]:
     """
     require_socket_path(path)
     await _clear_the_way(path)
-    listener, inode = _listen(path)
-    try:
-        async with listener:
-            yield listener
-    finally:
-        _remove(path, inode)
+    own = _listen(path)
+    async with own.listener:
+        try:
+            yield own
+        finally:
+            own.remove()
+
+
+def is_taken(path: Path) -> bool:
+    """Whether something is at ``path``, whatever it is."""
+    return os.path.lexists(path)
 
 
 async def _clear_the_way(path: Path) -> None:
@@ -79,7 +108,7 @@ async def _is_listened_on(path: Path) -> bool:
     return True
 
 
-def _listen(path: Path) -> tuple[trio.SocketListener, int]:
+def _listen(path: Path) -> OwnSocket:
     sock = socket.socket(socket.AF_UNIX)
     try:
         _make_folder(path.parent)
@@ -88,7 +117,7 @@ def _listen(path: Path) -> tuple[trio.SocketListener, int]:
         sock.bind(os.fspath(path))
         path.chmod(_SOCKET_MODE)
         sock.listen(_BACKLOG)
-        return trio.SocketListener(trio.socket.from_stdlib_socket(sock)), path.stat().st_ino
+        return OwnSocket(path, trio.SocketListener(trio.socket.from_stdlib_socket(sock)))
     except OSError as exc:
         sock.close()
         raise SocketUnusable(
@@ -101,13 +130,6 @@ def _make_folder(folder: Path) -> None:
         return  # it was there before us, perhaps for others too: its mode is its owner's choice
     folder.mkdir(parents=True)
     folder.chmod(_FOLDER_MODE)
-
-
-def _remove(path: Path, inode: int) -> None:
-    # Only our own: whoever replaced the file meanwhile needs theirs.
-    with suppress(OSError):
-        if path.lstat().st_ino == inode:
-            path.unlink()
 
 
 def _unlink(path: Path) -> None:

@@ -7,20 +7,21 @@ else. Knows no hive: it asks a ``HiveControl``.
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 from typing import final
 
 import trio
 
 import hive_broker
-from hive._errors import RequestRefused
+from hive._errors import RequestRefused, SocketUnusable
 from hive_broker import get_logger
 
 from ._control import AgentStatusStream, HiveControl
 from ._dispatch import carry_out
 from ._lines import LineCut, LineReader, LineTooLong
-from ._listener import open_listener
+from ._listener import OwnSocket, is_taken, open_own_socket
 from ._requests import Request, SubscribeAgentStatus, parse_request
 from ._wire import MAX_REQUEST_BYTES, answer_line, refusal_line, to_json
 
@@ -29,6 +30,8 @@ __all__ = ["serve_host_socket"]
 _MAX_CONNECTIONS = 256  # a desktop polls with a handful; far below the usual 1024 open files
 _IDLE_SECONDS = 300.0  # a peer that has not finished a line for so long is gone or asleep
 _WRITE_SECONDS = 5.0  # clients give up after 5 s; one that does not read for so long is dropped
+
+_LOOK_SECONDS = 5.0  # between two looks whether the socket's file is still there: nothing announces its going
 
 _FULL = f"all {_MAX_CONNECTIONS} connections are taken; close one and try again"
 
@@ -40,7 +43,8 @@ async def serve_host_socket(
 ) -> None:
     """Serve the admin socket at ``path`` until cancelled; the file is gone afterwards.
 
-    A request that was carried out is answered even when the cancellation comes in between.
+    A request that was carried out is answered even when the cancellation comes in between. A file that somebody removes
+    is made again; where another process listens by then, it is left alone until it goes.
 
     Args:
         path: of the socket (0660); its folder is made (0751) when it is not there. A dead socket is replaced.
@@ -51,9 +55,38 @@ async def serve_host_socket(
         SocketPathTooLong: no unix socket can have this path.
         SocketUnusable: a live process listens there, or something that is no socket is there, or the folder says no.
     """
-    async with open_listener(path) as listener:
-        task_status.started()
-        await trio.serve_listeners(_Door(control).welcome, [listener])
+    door = _Door(control)
+    async with AsyncExitStack() as stack:
+        own = await stack.enter_async_context(open_own_socket(path))
+        async with trio.open_nursery() as connections:
+            task_status.started()
+            while True:
+                await _accept_until_lost(own, door, connections)
+                _log.warning("the admin socket was removed by somebody; making it again", path=str(path))
+                await stack.aclose()
+                own = await _make_again(path, stack)
+
+
+async def _accept_until_lost(own: OwnSocket, door: _Door, connections: trio.Nursery) -> None:
+    async with trio.open_nursery() as accepting:
+        accepting.start_soon(partial(trio.serve_listeners, door.welcome, [own.listener], handler_nursery=connections))
+        while own.is_there():  # noqa: ASYNC110 - see _LOOK_SECONDS
+            await trio.sleep(_LOOK_SECONDS)
+        accepting.cancel_scope.cancel()
+
+
+async def _make_again(path: Path, stack: AsyncExitStack) -> OwnSocket:
+    said = ""
+    while True:
+        if is_taken(path):
+            await trio.sleep(_LOOK_SECONDS)  # somebody who has just made it may be about to listen
+        try:
+            return await stack.enter_async_context(open_own_socket(path))
+        except SocketUnusable as exc:
+            if str(exc) != said:
+                said = str(exc)
+                _log.warning("the hive is without its admin socket, trying again", reason=said)
+            await trio.sleep(_LOOK_SECONDS)
 
 
 @final

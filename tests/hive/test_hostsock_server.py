@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import stat
 from collections.abc import AsyncIterator
@@ -17,6 +18,7 @@ import trio
 import trio.testing
 from fake_hive import FakeHive, Served
 from logs import captured_logs
+from waiting import eventually
 
 from hive._errors import SocketPathTooLong, SocketUnusable
 from hive._hostsock import AgentStatusRow, serve_host_socket
@@ -327,6 +329,74 @@ async def test_the_file_of_a_successor_is_not_removed(tmp_path: Path):
             successor.bind(str(path))
         nursery.cancel_scope.cancel()
     assert path.exists()
+
+
+@pytest.fixture
+def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hive._hostsock._server._LOOK_SECONDS", 0.02)
+
+
+async def test_a_socket_that_somebody_removed_is_made_again(served: Served, looks_often: None):
+    """REL-3: file or whole folder, as often as it happens, with a warning; open connections go on."""
+    async with connected(served.path) as former:
+        with captured_logs() as lines:
+            served.path.unlink()
+            await eventually(served.path.exists)
+            shutil.rmtree(served.path.parent)
+            await eventually(served.path.exists)
+        assert [(line["event"], line["log_level"]) for line in lines] == [
+            ("the admin socket was removed by somebody; making it again", "warning")
+        ] * 2
+        assert stat.S_IMODE(served.path.stat().st_mode) == 0o660
+        async with connected(served.path) as peer:
+            assert (await peer.ask('{"cmd":"list"}'))["ok"]
+            assert (await former.ask('{"cmd":"list"}'))["ok"]
+
+
+async def test_a_place_that_another_process_took_is_left_to_it_until_it_goes(served: Served, looks_often: None):
+    """REL-2, REL-3: nothing is stolen, nothing is given up, and the log is not filled."""
+    served.path.unlink()
+    with socket.socket(socket.AF_UNIX) as other, captured_logs() as lines:
+        other.bind(str(served.path))
+        other.listen()
+        theirs = served.path.stat().st_ino
+        await eventually(lambda: len(lines) == 2)
+        assert "another process listens on" in lines[1]["reason"]
+        for _ in range(3):
+            await eventually(lambda: _accepted(other))
+        assert (served.path.stat().st_ino, len(lines)) == (theirs, 2)
+    await eventually(partial(_answers, served.path))
+
+
+async def _answers(path: Path) -> bool:
+    try:
+        async with connected(path) as peer:
+            return (await peer.ask('{"cmd":"list"}'))["ok"]
+    except OSError:
+        return False
+
+
+def _accepted(listener: socket.socket) -> bool:
+    """Whether the hive has looked once more if somebody listens."""
+    listener.setblocking(False)
+    try:
+        listener.accept()[0].close()
+    except BlockingIOError:
+        return False
+    return True
+
+
+async def test_a_hive_that_stops_without_its_socket_leaves_the_one_of_another_alone(tmp_path: Path, looks_often: None):
+    """REL-2, STOP-3: cancelled while it waits for its place."""
+    path = tmp_path / "host.sock"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(serve_host_socket, path, FakeHive("ruth"))
+        path.unlink()
+        path.write_text("precious")
+        with captured_logs() as lines:
+            await eventually(lambda: len(lines) == 2)
+        nursery.cancel_scope.cancel()
+    assert path.read_text() == "precious"
 
 
 async def test_a_cancelled_read_loses_nothing():
