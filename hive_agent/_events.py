@@ -34,11 +34,23 @@ STREAM_DAYS = 14
 EVENT_LIMIT_CHARACTERS = 64 * 1024
 """A longer event is kept shortened: one tool result must not fill the disk."""
 
+TURN_STREAM_BYTES = 32 * 1024 * 1024
+"""Of the runtime's lines in one turn: hours of work make a few MiB, a runtime gone mad makes a hundred in a minute."""
+
+FILE_BYTES = 256 * 1024 * 1024
+"""What is in use of a file from which the oldest of the runtime's lines go, expired or not."""
+
 PRUNE_ROWS = 500
-"""Rows that one pruning step deletes at most: the event loop is waiting."""
+"""Expired rows that one pruning step deletes at most: the event loop is waiting."""
 
 PRUNE_EVERY = 250
 """Appends between pruning steps: rows go at least as fast as they come, however many a turn makes."""
+
+PRUNE_BYTES = 256 * 1024
+"""Appended bytes between pruning steps; a step deletes up to twice as many from a file that is too big."""
+
+_ROW_BYTES = 32
+"""What a row takes beside its data, about."""
 
 BUSY_MILLISECONDS = 50
 """How long a stranger's lock on the file may hold up the event loop."""
@@ -74,6 +86,8 @@ class EventKind(enum.Enum):
     STATUS_CHANGED = "status_changed"
     TURN_STATE_CHANGED = "turn_state_changed"
 
+
+_TOO_MUCH = "the runtime has printed {:.0f} MiB in this turn: its further lines are no longer kept, the turn goes on"
 
 _KINDS = frozenset(kind.value for kind in EventKind)
 
@@ -117,12 +131,20 @@ class EventLog:
         self._watchers: set[trio.MemorySendChannel[AgentEvent]] = set()
         self._lost = 0
         self._failed_at = 0.0
+        self._streaming_turn: int | None = None
+        self._streamed_bytes = 0
+        self._unpruned_bytes = 0
 
     def append(self, kind: EventKind, data: Mapping[str, Any], *, turn_id: int | None = None) -> None:
         """Keep one event and hand it to whoever watches.
 
         A failing disk costs the event, not the agent: it is counted, logged, and noted in the log once it works again.
+        The runtime's lines beyond ``TURN_STREAM_BYTES`` of one turn are neither kept nor handed on, which a note says.
         """
+        if kind is EventKind.STREAM and turn_id != self._streaming_turn:
+            self._streaming_turn, self._streamed_bytes = turn_id, 0
+        if kind is EventKind.STREAM and self._streamed_bytes >= TURN_STREAM_BYTES:
+            return
         if self._lost and abs(self._clock() - self._failed_at) < RETRY_SECONDS:
             self._lost += 1
             return
@@ -131,7 +153,11 @@ class EventLog:
                 lost = {"text": f"{self._lost} events before this one could not be written"}
                 self._insert(EventKind.NOTE, lost, turn_id)
                 self._lost = 0
-            self._insert(kind, data, turn_id)
+            size_bytes = self._insert(kind, data, turn_id)
+            if kind is EventKind.STREAM:
+                self._streamed_bytes += size_bytes
+                if self._streamed_bytes >= TURN_STREAM_BYTES:
+                    self._insert(EventKind.NOTE, {"text": _TOO_MUCH.format(self._streamed_bytes / 2**20)}, turn_id)
         except (apsw.Error, OSError) as exc:
             if not self._lost:
                 _log.warning("the event log cannot be written; going on", path=str(self._path), error=str(exc))
@@ -168,7 +194,8 @@ class EventLog:
             send.close()
 
     def prune(self) -> None:
-        """Let a bounded number of expired stream rows go."""
+        """Let a bounded number of stream rows go: expired ones, and the oldest of a file that is too big."""
+        self._unpruned_bytes = 0
         if self._connection is None:
             return
         with contextlib.suppress(apsw.Error):  # a failing disk is reported by the next append
@@ -177,6 +204,8 @@ class EventLog:
                 "(SELECT seq FROM events WHERE kind = 'stream' AND at < ? ORDER BY at LIMIT ?)",
                 (self._clock() - STREAM_DAYS * 86400, PRUNE_ROWS),
             )
+            if _used_bytes(self._connection) > FILE_BYTES:
+                _delete_oldest(self._connection, size_bytes=2 * PRUNE_BYTES)
 
     def close(self) -> None:
         """Close the file; whoever watches sees the end."""
@@ -187,19 +216,21 @@ class EventLog:
             self._connection.close()
             self._connection = None
 
-    def _insert(self, kind: EventKind, data: Mapping[str, Any], turn_id: int | None) -> None:
+    def _insert(self, kind: EventKind, data: Mapping[str, Any], turn_id: int | None) -> int:
+        """Keep and hand on one event; returns how many bytes of data it has."""
         at = self._clock()
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), default=str)
         if len(text) > EVENT_LIMIT_CHARACTERS:
             data = {"shortened": True, "characters": len(text), "beginning": text[:EVENT_LIMIT_CHARACTERS]}
             text = json.dumps(data, ensure_ascii=False)
         # A lone surrogate is valid in JSON and not in SQLite's UTF-8.
-        text = text.encode("utf-8", "backslashreplace").decode()
+        encoded = text.encode("utf-8", "backslashreplace")
         statement = "INSERT INTO events (at, kind, turn_id, data) VALUES (?, ?, ?, ?) RETURNING seq"
-        row = (at, kind.value, turn_id, text)
+        row = (at, kind.value, turn_id, encoded.decode())
         ((seq,),) = self._execute(statement, row)
         event = AgentEvent(seq=seq, at=at, kind=kind, turn_id=turn_id, data=data)
-        if seq % PRUNE_EVERY == 0:
+        self._unpruned_bytes += len(encoded)
+        if seq % PRUNE_EVERY == 0 or self._unpruned_bytes >= PRUNE_BYTES:
             self.prune()
         self._observe(event)
         for watcher in tuple(self._watchers):
@@ -208,6 +239,7 @@ class EventLog:
             except (trio.WouldBlock, trio.BrokenResourceError):
                 self._watchers.discard(watcher)
                 watcher.close()
+        return len(encoded)
 
     def _execute(self, statement: str, values: tuple[Any, ...]) -> list[Any]:
         try:
@@ -241,6 +273,28 @@ def _event(seq: int, at: float, kind: str, turn_id: int | None, data: str) -> Ag
         text = f"an event of the kind {kind!r}, which another version of hyperhive wrote"
         return AgentEvent(seq=seq, at=at, kind=EventKind.NOTE, turn_id=turn_id, data={"text": text})
     return AgentEvent(seq=seq, at=at, kind=EventKind(kind), turn_id=turn_id, data=json.loads(data))
+
+
+def _used_bytes(connection: apsw.Connection) -> int:
+    pages = connection.pragma("page_count") - connection.pragma("freelist_count")
+    return int(pages * connection.pragma("page_size"))
+
+
+def _delete_oldest(connection: apsw.Connection, *, size_bytes: int) -> None:
+    """Delete the oldest stream rows, of about so many bytes together; the file's next rows take their place."""
+    oldest = connection.execute(
+        "SELECT seq, octet_length(data) FROM events WHERE kind = 'stream' ORDER BY at, seq LIMIT ?",
+        (size_bytes // _ROW_BYTES,),
+    )
+    seqs = []
+    for seq, row_bytes in oldest:
+        seqs.append((seq,))
+        size_bytes -= row_bytes + _ROW_BYTES
+        if size_bytes <= 0:
+            break
+    oldest.close()
+    with connection:
+        connection.executemany("DELETE FROM events WHERE seq = ?", seqs)
 
 
 def _connect(path: Path, *, first_seq: int) -> apsw.Connection:

@@ -17,7 +17,7 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hive_agent import AgentEvent, EventKind, EventLog, EventLogUnavailable
+from hive_agent import AgentEvent, EventKind, EventLog, EventLogUnavailable, _events
 from hive_agent._events import EVENT_LIMIT_CHARACTERS, PRUNE_EVERY, RETRY_SECONDS, STREAM_DAYS, WATCH_BUFFER
 
 NOW = 1_800_000_000.0
@@ -221,6 +221,44 @@ def test_rows_expire_as_fast_as_they_come(log, hour):
         log.append(EventKind.STREAM, {})
 
     assert log.history()[0].seq == 4 * PRUNE_EVERY + 1
+
+
+async def test_a_turn_that_floods_the_log_is_kept_up_to_a_bound_and_says_so(log, hour, monkeypatch):
+    """BUS-1, BUS-3: its further lines reach neither file nor watchers, one note tells, and the next turn is heard."""
+    monkeypatch.setattr(_events, "TURN_STREAM_BYTES", 1_000_000)
+    with log.watch() as watcher:
+        for _ in range(100):
+            log.append(EventKind.STREAM, {"text": "ü" * 10_000}, turn_id=7)
+        log.append(EventKind.TURN_END, {"text": "end"}, turn_id=7)
+        log.append(EventKind.STREAM, {"text": "next"}, turn_id=8)
+        kept = log.history()
+
+        said = "the runtime has printed 1 MiB in this turn: its further lines are no longer kept, the turn goes on"
+        assert [event.data["text"] for event in kept[50:]] == [said, "end", "next"]
+        assert [watcher.receive_nowait().seq for _ in kept] == [event.seq for event in kept]
+        with pytest.raises(trio.WouldBlock):
+            watcher.receive_nowait()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [20, 60_000], ids=["short", "long"])
+def test_the_oldest_lines_go_from_a_file_that_is_too_big(log, path, monkeypatch, size):
+    """BUS-1: whatever turns print, in lines of any length; what happened is kept."""
+    monkeypatch.setattr(_events, "FILE_BYTES", 400_000)
+    monkeypatch.setattr(_events, "PRUNE_BYTES", 50_000)
+    log.append(EventKind.TURN_START, {"text": "kept"}, turn_id=1)
+    for _ in range(5_000):
+        log.append(EventKind.STREAM, {"text": "short"}, turn_id=1)
+    for turn_id in range(2, 5):
+        for number in range(500_000 // (size + 50)):
+            log.append(EventKind.STREAM, {"text": f"{number:08}" + "x" * size}, turn_id=turn_id)
+        log.prune()
+    kept = log.history(limit=100_000)
+    assert path.stat().st_size < 600_000
+    assert kept[0].data == {"text": "kept"}
+    lines = kept[1:]
+    assert [event.seq for event in lines] == list(range(lines[0].seq, lines[-1].seq + 1))
+    assert sum(len(event.data["text"]) for event in lines) > 80_000
 
 
 def test_numbers_go_on_after_everything_expired(log, open_log, hour):
