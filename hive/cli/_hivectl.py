@@ -130,7 +130,8 @@ def stop(state: Path | None, *, now: bool, as_json: bool) -> None:
 
     found = find(state)
     stopped = trio.run(partial(stop_hive, found, graceful=not now, tell=partial(click.echo, err=True)))
-    print_answer(stopped, as_json, lambda: click.echo(f"hive {on_terminal(stopped.hive)} has stopped"))
+    rest = f"; its process (pid {stopped.pid}) goes on" if stopped.process_goes_on else ""
+    print_answer(stopped, as_json, lambda: click.echo(f"hive {on_terminal(stopped.hive)} has stopped{rest}"))
 
 
 def _stdin_text() -> str:
