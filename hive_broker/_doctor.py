@@ -15,7 +15,7 @@ import attrs
 
 from ._database import translated
 from ._errors import BrokerError
-from ._migrate import check_is_ours, known_version
+from ._migrate import check_is_ours, check_shape, known_version
 from ._owner import owner_of
 from ._queries import UNACKED, rows_of
 
@@ -84,6 +84,7 @@ def _read(file: Path, *, at_rest: bool) -> DatabaseReport:
         with closing(apsw.Connection(uri, apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)) as db:
             db.set_busy_timeout(_BUSY_MILLISECONDS)
             check_is_ours(db)
+            check_shape(db)
             problems = tuple(_contradictions(db))
             return attrs.evolve(_figures(db), problems=problems)
     except BrokerError as exc:

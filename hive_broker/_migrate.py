@@ -1,18 +1,20 @@
 """Brings a database file to the shape this version works with.
 
-Owns the order of the numbered files in ``schema/`` and the file's version mark. Knows nothing of messages; imports
-apsw only. Called once, when the broker opens.
+Owns the order of the numbered files in ``schema/``, the file's version mark, and whether its tables fit that mark.
+Knows nothing of messages; imports apsw only. Called when a database is opened, examined or restored.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
+from functools import cache
 from importlib.resources import files
 
 import apsw
 
 from ._errors import BrokerDamaged, SchemaTooNew
 
-__all__ = ["check_is_ours", "known_version", "migrate"]
+__all__ = ["check_is_ours", "check_shape", "known_version", "migrate"]
 
 _APPLICATION_ID = 0x68697665
 """``hive``: says in the file's header whose it is."""
@@ -45,8 +47,37 @@ def known_version() -> int:
     return len(_steps())
 
 
+def check_shape(db: apsw.Connection) -> None:
+    """Look whether everything is there that this version's schema has; of an older one, migrating tells.
+
+    Raises:
+        BrokerDamaged: something is missing, or somebody raised the version mark.
+    """
+    version = db.pragma("user_version")
+    if version == known_version() and (missing := sorted(_known_shape() - _shape(db))):
+        raise BrokerDamaged(
+            f"the database has the mark of schema {version} and lacks {', '.join(missing[:3])}, so somebody changed it "
+            "or its mark: restore a backup from before that"
+        )
+
+
 def migrate(db: apsw.Connection) -> None:
-    """Apply the schema files the database has not seen, all in one transaction."""
+    """Apply the schema files the database has not seen, all in one transaction.
+
+    Raises:
+        BrokerDamaged: its tables are not those of its version mark.
+    """
+    try:
+        _apply_steps(db)
+    except (apsw.SQLError, apsw.ConstraintError) as exc:
+        raise BrokerDamaged(
+            f"the database has the mark of schema {db.pragma('user_version')} and its tables do not fit it ({exc}), so "
+            "somebody changed them or the mark: restore a backup from before that"
+        ) from exc
+    check_shape(db)
+
+
+def _apply_steps(db: apsw.Connection) -> None:
     steps = _steps()
     version = db.pragma("user_version")
     if version == len(steps):
@@ -62,6 +93,22 @@ def migrate(db: apsw.Connection) -> None:
         if db.in_transaction:
             db.execute("ROLLBACK")
         raise
+
+
+@cache
+def _known_shape() -> frozenset[str]:
+    with closing(apsw.Connection(":memory:")) as fresh:
+        _apply_steps(fresh)
+        return _shape(fresh)
+
+
+def _shape(db: apsw.Connection) -> frozenset[str]:
+    """Tables with their columns, and indexes: what statements name. More than is known here may be there."""
+    found = db.execute(
+        "SELECT part.type || ' ' || part.name || coalesce('.' || field.name, '') FROM sqlite_schema AS part "
+        "LEFT JOIN pragma_table_xinfo(part.name) AS field ON part.type = 'table'"
+    )
+    return frozenset(name for (name,) in found)
 
 
 def _steps() -> list[str]:

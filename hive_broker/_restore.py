@@ -22,7 +22,7 @@ import attrs
 from ._backup import copy_snapshot, fresh_file, settle
 from ._database import translated
 from ._errors import BrokerDamaged, BrokerError, RequestRefused
-from ._migrate import check_is_ours
+from ._migrate import check_is_ours, check_shape
 from ._owner import Ownership, own_database
 from ._queries import rows_of
 
@@ -133,6 +133,7 @@ def _fill(copy: apsw.Connection, source: Path) -> float | None:
     try:
         with closing(apsw.Connection(str(source), apsw.SQLITE_OPEN_READONLY)) as opened:
             check_is_ours(opened)
+            check_shape(opened)
             copy_snapshot(opened, copy, between=lambda: None)
         verdict = copy.pragma("integrity_check", 1)
     except (apsw.CorruptError, apsw.NotADBError, apsw.FormatError) as exc:

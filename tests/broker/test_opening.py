@@ -1,6 +1,8 @@
 """Opening and closing: what is made, what is refused, and in which state things are left."""
 
+import contextlib
 import os
+import re
 import shutil
 import stat
 import threading
@@ -194,6 +196,61 @@ async def test_somebody_elses_database_is_refused_and_left_as_it_was(path):
         async with open_broker(path, owner="test"):
             raise AssertionError("must not open")
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("ALTER TABLE messages RENAME COLUMN body TO text", r"lacks table messages\.body, so somebody changed it"),
+        ("DROP INDEX messages_unread", "lacks index messages_unread, so somebody changed it"),
+        ("DROP TABLE reminders", r"lacks index reminders_due, .* restore a backup from before that"),
+        ("PRAGMA user_version = 1", r"has the mark of schema 1 and its tables do not fit it \(.*already exists\)"),
+        ("PRAGMA user_version = 0", r"has the mark of schema 0 and its tables do not fit it \(.*already exists\)"),
+    ],
+)
+async def test_a_database_that_does_not_fit_its_version_is_refused_in_words(path, tmp_path, change, sentence):
+    """REL-3: nothing of SQLite's own comes out; the doctor says the same, and as a backup it replaces nothing."""
+    async with open_broker(path, owner="test"):
+        pass
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute(change)
+    with pytest.raises(BrokerDamaged, match=sentence):
+        async with open_broker(path, owner="test"):
+            raise AssertionError("must not open")
+    if "user_version" not in change:
+        (problem,) = hive_broker.examine_database(path).problems
+        assert re.search(sentence, problem)
+        with pytest.raises(BrokerDamaged, match=sentence):
+            hive_broker.restore_database(tmp_path / "other.sqlite", path, owner="test", now=0)
+        assert not (tmp_path / "other.sqlite").exists()
+
+
+async def test_a_database_whose_version_mark_was_raised_is_refused_in_words(path):
+    """REL-3: such as by a copy of single tables; no call ever meets a column that is not there."""
+    async with open_broker(path, owner="test"):
+        pass
+    first = files("hive_broker").joinpath("schema", "0001_messages.sql").read_text()
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        version = db.pragma("user_version")
+    path.unlink()
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute(first)
+        db.pragma("application_id", 0x68697665)
+        db.pragma("user_version", version)
+    with pytest.raises(BrokerDamaged, match=f"has the mark of schema {version} and lacks .*, so somebody changed it"):
+        async with open_broker(path, owner="test"):
+            raise AssertionError("must not open")
+
+
+async def test_what_somebody_added_to_a_database_is_no_reason_to_refuse_it(path):
+    """REL-3: figures for the planner, an index, a column."""
+    async with open_broker(path, owner="test"):
+        pass
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        db.execute("ANALYZE; CREATE INDEX theirs ON messages (sent_at); ALTER TABLE messages ADD COLUMN theirs TEXT")
+    async with open_broker(path, owner="test") as broker:
+        await broker.set_agents(["iris"])
+        assert (await broker.mailbox("iris").send(to="iris", body="x")).id == 1
 
 
 async def test_a_database_with_a_broken_page_is_refused(path):
