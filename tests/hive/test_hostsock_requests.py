@@ -179,6 +179,7 @@ def test_every_line_has_a_version_and_stays_one_line():
     assert refusal_line("no") == b'{"version":1,"ok":false,"error":"no"}\n'
 
 
+NUMBERS = st.integers(0, 2**63 - 1)
 MESSAGES = st.builds(
     Message,
     id=st.integers(1, 2**63 - 1),
@@ -203,21 +204,19 @@ DETAILS = st.builds(
     turns=st.integers(0, 9),
 )
 VALUES = st.one_of(
-    st.builds(
-        Inbox, owner=st.text(max_size=5), unread=st.integers(), messages=st.lists(MESSAGES, max_size=3).map(tuple)
-    ),
-    st.builds(Thread, id=st.integers(), messages=st.lists(MESSAGES, max_size=3).map(tuple), left_out=st.integers()),
+    st.builds(Inbox, owner=st.text(max_size=5), unread=NUMBERS, messages=st.lists(MESSAGES, max_size=3).map(tuple)),
+    st.builds(Thread, id=NUMBERS, messages=st.lists(MESSAGES, max_size=3).map(tuple), left_out=NUMBERS),
     st.builds(
         HiveStatus,
         hive=st.text(max_size=5),
-        pid=st.integers(),
+        pid=st.integers(1, 2**31 - 1),
         started_at=st.integers(0, 2**33).map(float),
-        operator_unread=st.integers(),
+        operator_unread=NUMBERS,
         agents=st.lists(DETAILS, max_size=3).map(tuple),
         warnings=st.lists(st.text(max_size=5), max_size=2).map(tuple),
     ),
-    st.builds(Sent, id=st.integers(), duplicate=st.booleans()),
-    st.builds(Acked, acked=st.integers(), never_read=st.integers()),
+    st.builds(Sent, id=NUMBERS, duplicate=st.booleans()),
+    st.builds(Acked, acked=NUMBERS, never_read=NUMBERS),
 )
 
 
