@@ -6,6 +6,7 @@ Knows nothing of messages; imports apsw only. Called when a database is opened, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from functools import cache
 from importlib.resources import files
@@ -54,7 +55,7 @@ def check_shape(db: apsw.Connection) -> None:
         BrokerDamaged: something is missing, or somebody raised the version mark.
     """
     version = db.pragma("user_version")
-    if version == known_version() and (missing := sorted(_known_shape() - _shape(db))):
+    if version == known_version() and (missing := sorted(_shape_after(tuple(_steps())) - _shape(db))):
         raise BrokerDamaged(
             f"the database has the mark of schema {version} and lacks {', '.join(missing[:3])}, so somebody changed it "
             "or its mark: restore a backup from before that"
@@ -68,8 +69,11 @@ def migrate(db: apsw.Connection) -> None:
         BrokerDamaged: its tables are not those of its version mark.
     """
     try:
-        _apply_steps(db)
+        _apply(db, _steps())
     except (apsw.SQLError, apsw.ConstraintError) as exc:
+        _shape_after(
+            tuple(_steps())
+        )  # steps that fail on an empty database as well are a bug of ours, and leave as one
         raise BrokerDamaged(
             f"the database has the mark of schema {db.pragma('user_version')} and its tables do not fit it ({exc}), so "
             "somebody changed them or the mark: restore a backup from before that"
@@ -77,8 +81,7 @@ def migrate(db: apsw.Connection) -> None:
     check_shape(db)
 
 
-def _apply_steps(db: apsw.Connection) -> None:
-    steps = _steps()
+def _apply(db: apsw.Connection, steps: Sequence[str]) -> None:
     version = db.pragma("user_version")
     if version == len(steps):
         return
@@ -96,9 +99,9 @@ def _apply_steps(db: apsw.Connection) -> None:
 
 
 @cache
-def _known_shape() -> frozenset[str]:
+def _shape_after(steps: tuple[str, ...]) -> frozenset[str]:
     with closing(apsw.Connection(":memory:")) as fresh:
-        _apply_steps(fresh)
+        _apply(fresh, steps)
         return _shape(fresh)
 
 
