@@ -34,6 +34,7 @@ from ._flow import (
     RecordsChanged,
 )
 from ._guard import LoopBudgets
+from ._lines import LineCut, LineReader, LineTooLong
 from ._log import get_logger
 from ._mailbox import BrokerMailbox
 from ._notices import Noted, Notice
@@ -97,6 +98,9 @@ __all__ = [
     "InboxCounts",
     "InboxSummary",
     "JsonObject",
+    "LineCut",
+    "LineReader",
+    "LineTooLong",
     "LoopBudgets",
     "MailboxSocketRefused",
     "MailboxSocketUnusable",

@@ -1,6 +1,6 @@
 """Lines from a byte stream, one at a time and none too long (REL-4).
 
-Owns the framing of a mailbox's socket for both of its ends. Knows no JSON.
+Owns the framing of every unix socket of a hive, for both of its ends. Knows no JSON.
 """
 
 from __future__ import annotations

@@ -14,10 +14,9 @@ import trio
 
 from hive._errors import HiveNotRunning, HiveUnintelligible, HiveVanished, RequestRefused, SocketUnusable
 from hive._paths import require_socket_path
-from hive_broker import Acked, BackedUp, Message, Sent
+from hive_broker import Acked, BackedUp, LineCut, LineReader, LineTooLong, Message, Sent
 
 from ._control import AgentStatusRow, DeadLetters, HiveStatus, Inbox, Thread
-from ._lines import LineCut, LineReader, LineTooLong
 from ._wire import MAX_ANSWER_BYTES, from_json, read_answer, request_line
 
 __all__ = ["HostClient", "open_host_client"]

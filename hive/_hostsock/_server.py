@@ -16,11 +16,10 @@ import trio
 
 import hive_broker
 from hive._errors import RequestRefused, SocketUnusable
-from hive_broker import get_logger
+from hive_broker import LineCut, LineReader, LineTooLong, get_logger
 
 from ._control import AgentStatusStream, HiveControl
 from ._dispatch import carry_out
-from ._lines import LineCut, LineReader, LineTooLong
 from ._listener import OwnSocket, is_taken, open_own_socket
 from ._requests import Request, SubscribeAgentStatus, parse_request
 from ._wire import MAX_REQUEST_BYTES, answer_line, refusal_line, to_json

@@ -22,8 +22,7 @@ from waiting import eventually
 
 from hive._errors import SocketPathTooLong, SocketUnusable
 from hive._hostsock import AgentStatusRow, serve_host_socket
-from hive._hostsock._lines import LineCut, LineReader, LineTooLong
-from hive_broker import BrokerUnavailable
+from hive_broker import BrokerUnavailable, LineCut, LineReader, LineTooLong
 
 
 class Peer:
