@@ -45,6 +45,7 @@ from ._restore import Restored, restore_database
 from ._schedule_requests import SCHEDULE_LIMIT_BYTES, Fired, ScheduleEdit
 from ._schedules import Schedule, ScheduleStatus, ScheduleTarget
 from ._server import serve_mailbox
+from ._socket_file import serve_unix_socket
 from ._timetable import Timetable
 from ._todos import Todo, TodoChange, TodosDone, TodoUpserted
 from ._types import (
@@ -144,4 +145,5 @@ __all__ = [
     "owner_of",
     "restore_database",
     "serve_mailbox",
+    "serve_unix_socket",
 ]

@@ -23,10 +23,10 @@ from typing import final
 import trio
 
 from ._applied import Once, carrying_out
-from ._errors import BrokerError, BrokerUnavailable, MailboxSocketRefused, MailboxSocketUnusable, TurnOver
+from ._errors import BrokerError, BrokerUnavailable, MailboxSocketRefused, TurnOver
 from ._lines import LineCut, LineReader, LineTooLong
 from ._mailbox import BrokerMailbox
-from ._socket_file import OwnSocket, make_own_socket
+from ._socket_file import serve_unix_socket
 from ._wire import (
     ATTACH,
     MAX_LINE_BYTES,
@@ -62,9 +62,6 @@ _WRITE_SECONDS = 5.0
 _TAKEOVER_SECONDS = 2.0
 """For the kernel's word that a process is gone, when the next one is already here."""
 
-_LOOK_SECONDS = 30.0
-"""Between two looks whether the socket's file is still there: nothing announces that somebody removed it."""
-
 
 async def serve_mailbox(
     path: Path,
@@ -92,34 +89,7 @@ async def serve_mailbox(
             there, or the folder says no.
     """
     door = _Door(mailbox, runs_turns=runs_turns, attached=attached)
-    own = await make_own_socket(path)
-    try:
-        async with trio.open_nursery() as connections:
-            task_status.started()
-            while True:
-                await _accept_until_lost(own, door, connections)
-                _log.warning("the socket %s was removed by somebody; making it again", path)
-                own.close()
-                own = await _make_again(path)
-    finally:
-        own.close()
-
-
-async def _accept_until_lost(own: OwnSocket, door: _Door, connections: trio.Nursery) -> None:
-    async with trio.open_nursery() as accepting:
-        accepting.start_soon(partial(trio.serve_listeners, door.welcome, [own.listener], handler_nursery=connections))
-        while own.is_there():  # noqa: ASYNC110 -- see _LOOK_SECONDS
-            await trio.sleep(_LOOK_SECONDS)
-        accepting.cancel_scope.cancel()
-
-
-async def _make_again(path: Path) -> OwnSocket:
-    while True:
-        try:
-            return await make_own_socket(path)
-        except MailboxSocketUnusable as exc:
-            _log.warning("a mailbox is without its socket, trying again: %s", exc)
-            await trio.sleep(_LOOK_SECONDS)
+    await serve_unix_socket(path, door.welcome, mode=0o600, folder_mode=0o700, task_status=task_status)
 
 
 @final

@@ -7,8 +7,7 @@ else. Knows no hive: it asks a ``HiveControl``.
 from __future__ import annotations
 
 import secrets
-from contextlib import AsyncExitStack, ExitStack
-from functools import partial
+from contextlib import ExitStack
 from pathlib import Path
 from typing import final
 
@@ -16,11 +15,18 @@ import trio
 
 import hive_broker
 from hive._errors import RequestRefused, SocketUnusable
-from hive_broker import LineCut, LineReader, LineTooLong, get_logger
+from hive._paths import require_socket_path
+from hive_broker import (
+    LineCut,
+    LineReader,
+    LineTooLong,
+    MailboxSocketUnusable,
+    get_logger,
+    serve_unix_socket,
+)
 
 from ._control import AgentStatusStream, HiveControl
 from ._dispatch import carry_out
-from ._listener import OwnSocket, is_taken, open_own_socket
 from ._requests import Request, SubscribeAgentStatus, parse_request
 from ._wire import MAX_REQUEST_BYTES, answer_line, refusal_line, to_json
 
@@ -30,9 +36,12 @@ _MAX_CONNECTIONS = 256  # a desktop polls with a handful; far below the usual 10
 _IDLE_SECONDS = 300.0  # a peer that has not finished a line for so long is gone or asleep
 _WRITE_SECONDS = 5.0  # clients give up after 5 s; one that does not read for so long is dropped
 
-_LOOK_SECONDS = 5.0  # between two looks whether the socket's file is still there: nothing announces its going
 
 _FULL = f"all {_MAX_CONNECTIONS} connections are taken; close one and try again"
+
+_SOCKET_MODE = 0o660
+_FOLDER_MODE = 0o751
+"""What desktop clients of the same group expect (HOST-1)."""
 
 _log = get_logger(__name__)
 
@@ -54,38 +63,14 @@ async def serve_host_socket(
         SocketPathTooLong: no unix socket can have this path.
         SocketUnusable: a live process listens there, or something that is no socket is there, or the folder says no.
     """
+    require_socket_path(path)
     door = _Door(control)
-    async with AsyncExitStack() as stack:
-        own = await stack.enter_async_context(open_own_socket(path))
-        async with trio.open_nursery() as connections:
-            task_status.started()
-            while True:
-                await _accept_until_lost(own, door, connections)
-                _log.warning("the admin socket was removed by somebody; making it again", path=str(path))
-                await stack.aclose()
-                own = await _make_again(path, stack)
-
-
-async def _accept_until_lost(own: OwnSocket, door: _Door, connections: trio.Nursery) -> None:
-    async with trio.open_nursery() as accepting:
-        accepting.start_soon(partial(trio.serve_listeners, door.welcome, [own.listener], handler_nursery=connections))
-        while own.is_there():  # noqa: ASYNC110 - see _LOOK_SECONDS
-            await trio.sleep(_LOOK_SECONDS)
-        accepting.cancel_scope.cancel()
-
-
-async def _make_again(path: Path, stack: AsyncExitStack) -> OwnSocket:
-    said = ""
-    while True:
-        if is_taken(path):
-            await trio.sleep(_LOOK_SECONDS)  # somebody who has just made it may be about to listen
-        try:
-            return await stack.enter_async_context(open_own_socket(path))
-        except SocketUnusable as exc:
-            if str(exc) != said:
-                said = str(exc)
-                _log.warning("the hive is without its admin socket, trying again", reason=said)
-            await trio.sleep(_LOOK_SECONDS)
+    try:
+        await serve_unix_socket(
+            path, door.welcome, mode=_SOCKET_MODE, folder_mode=_FOLDER_MODE, task_status=task_status
+        )
+    except MailboxSocketUnusable as exc:
+        raise SocketUnusable(str(exc)) from exc
 
 
 @final

@@ -71,7 +71,7 @@ async def test_a_socket_that_somebody_removed_is_made_again_and_open_connections
     broker, tmp_path, nursery, connect, monkeypatch
 ):
     """REL-3: a lost socket."""
-    monkeypatch.setattr("hive_broker._server._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("hive_broker._socket_file._LOOK_SECONDS", 0.02)
     sock = tmp_path / "mcp.sock"
     await nursery.start(partial(serve_mailbox, sock, broker.mailbox("ruth"), runs_turns=True))
     peer = await connect(sock)

@@ -332,7 +332,7 @@ async def test_the_file_of_a_successor_is_not_removed(tmp_path: Path):
 
 @pytest.fixture
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hive._hostsock._server._LOOK_SECONDS", 0.02)
+    monkeypatch.setattr("hive_broker._socket_file._LOOK_SECONDS", 0.02)
 
 
 async def test_a_socket_that_somebody_removed_is_made_again(served: Served, looks_often: None):
@@ -344,7 +344,7 @@ async def test_a_socket_that_somebody_removed_is_made_again(served: Served, look
             shutil.rmtree(served.path.parent)
             await eventually(served.path.exists)
         assert [(line["event"], line["log_level"]) for line in lines] == [
-            ("the admin socket was removed by somebody; making it again", "warning")
+            ("a socket was removed by somebody; making it again", "warning")
         ] * 2
         assert stat.S_IMODE(served.path.stat().st_mode) == 0o660
         async with connected(served.path) as peer:
