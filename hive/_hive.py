@@ -43,6 +43,9 @@ __all__ = ["AgentHappened", "Hive", "HiveEvent", "open_hive"]
 
 _log = get_logger("hive")
 
+_LOOK_SECONDS = 5.0
+"""Between two looks whether run/hive.json is still there: nothing announces that somebody removed it."""
+
 WATCH_BUFFER = 4096
 """Happenings a watcher may be behind before its channel ends."""
 
@@ -394,6 +397,7 @@ async def open_hive(config: HiveConfig, *, clock: hive_agent.WallClock = time.ti
                 try:
                     await doors.start(serve_host_socket, config.paths.host_sock, hive)
                     with published(config.paths, hive.addresses) as hive.refresh_addresses:
+                        doors.start_soon(_keep_addresses, hive)
                         yield hive
                 finally:
                     hive.refresh_addresses = _nothing  # the file is gone and must not come back
@@ -442,6 +446,13 @@ async def _relay_flow(broker: hive_broker.Broker, hive: Hive, *, task_status: tr
                 if isinstance(event, hive_broker.RecordsChanged) and event.kind is hive_broker.RecordKind.REMINDERS:
                     await hive.count_reminders()
         _log.warning("lost sight of some mail while showing it; the mail itself is not touched")
+
+
+async def _keep_addresses(hive: Hive) -> None:
+    while True:
+        await trio.sleep(_LOOK_SECONDS)
+        if not hive.config.paths.hive_json.exists():
+            hive.refresh_addresses()
 
 
 def _nothing() -> None:

@@ -27,7 +27,10 @@ def require_socket_path(path: Path) -> None:
     Raises:
         SocketPathTooLong: it has more than ``MAX_SOCKET_PATH_BYTES`` bytes.
     """
-    length = len(os.fsencode(path))
+    try:
+        length = len(os.fsencode(path))
+    except UnicodeEncodeError:
+        raise SocketPathTooLong(f"the path of a unix socket must be one this system can write, got {path!r}") from None
     if length > MAX_SOCKET_PATH_BYTES:
         raise SocketPathTooLong(
             f"the path of a unix socket must have at most {MAX_SOCKET_PATH_BYTES} bytes, {path} has {length}; "

@@ -123,6 +123,7 @@ def unavailable(path: Path, exc: OSError) -> HiveUnavailable:
 
 def _write(path: Path, state: StateFile) -> None:
     fresh = path.with_suffix(".new")
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     fresh.touch(mode=0o600)
     fresh.write_text(json.dumps(attrs.asdict(state), indent=2) + "\n", encoding="utf-8")
     fresh.replace(path)

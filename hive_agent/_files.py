@@ -6,6 +6,7 @@ not follow, wait or swell (SEC-4).
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -26,7 +27,7 @@ def read_small_file(path: Path, *, limit_bytes: int) -> tuple[bytes, float]:
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise OSError(0, "it must be a regular file", str(path))
+            raise OSError(errno.EINVAL, "it must be a regular file", str(path))
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             return file.read(limit_bytes), found.st_mtime
     finally:

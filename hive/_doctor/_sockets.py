@@ -53,7 +53,7 @@ def check_sockets(paths: HivePaths, owner: tuple[str, int] | None) -> Finding:
     wrong = list(_wrong_sockets(found, paths, owner))
     if owner is not None and paths.hive_json.exists() and paths.host_sock not in found:
         wrong.append(
-            Finding.failed("sockets", f"{paths.host_sock} is gone, and hivectl with it: stop the hive by a signal")
+            Finding.failed("sockets", f"{paths.host_sock} is gone: the hive makes it again within seconds; if it does not, look at its log")
         )
     return Finding.worst("sockets", wrong, otherwise=f"{len(found)}, all answering" if found else "none")
 

@@ -288,15 +288,26 @@ async def test_addresses_that_cannot_be_written_cost_no_agent(make_config) -> No
     config = make_config("ruth", "iris")
     with captured_logs() as lines:
         async with open_hive(config) as hive:
-            shutil.rmtree(config.paths.run_dir)
+            config.paths.hive_json.unlink()
+            config.paths.hive_json.mkdir()
             await hive.restart("iris")
             await eventually(lambda: any("cannot be written" in line["event"] for line in lines))
             await eventually(lambda: is_running(hive, 1, True))
             assert (await hive.agent_status())[0].running
-            config.paths.run_dir.mkdir(exist_ok=True)  # somebody may need it for a socket meanwhile
+            config.paths.hive_json.rmdir()
             await hive.restart("iris")
             await eventually(config.paths.hive_json.exists)
     assert len([line for line in lines if "hive.json cannot be written" in line["event"]]) == 1
+
+
+@pytest.mark.slow
+async def test_addresses_that_somebody_removed_are_written_again(make_config, monkeypatch) -> None:
+    """REL-3: also when the whole folder went."""
+    monkeypatch.setattr("hive._hive._LOOK_SECONDS", 0.02)
+    config = make_config()
+    async with open_hive(config):
+        shutil.rmtree(config.paths.run_dir)
+        await eventually(config.paths.hive_json.exists)
 
 
 async def test_addresses_that_can_never_be_written_are_refused_at_the_start(make_config) -> None:
