@@ -52,9 +52,7 @@ def check_sockets(paths: HivePaths, owner: tuple[str, int] | None) -> Finding:
     found = sorted({path for folder in (paths.run_dir, paths.socket_dir) for path in _sockets_in(folder)})
     wrong = list(_wrong_sockets(found, paths, owner))
     if owner is not None and paths.hive_json.exists() and paths.host_sock not in found:
-        wrong.append(
-            Finding.failed("sockets", f"{paths.host_sock} is gone: the hive makes it again within seconds; if it does not, look at its log")
-        )
+        wrong.append(Finding.failed("sockets", f"{paths.host_sock} is gone; the hive makes it again: look once more"))
     return Finding.worst("sockets", wrong, otherwise=f"{len(found)}, all answering" if found else "none")
 
 
