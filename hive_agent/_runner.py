@@ -14,7 +14,7 @@ from typing import Any, final
 import attrs
 import trio
 
-from hive_broker import BrokerError, BrokerUnavailable, InboxSummary, TurnLease, get_logger
+from hive_broker import BrokerDamaged, BrokerError, BrokerUnavailable, InboxSummary, TurnLease, get_logger
 
 from . import _turn as turn
 from ._config import AgentConfig
@@ -237,7 +237,7 @@ class TurnLoop:
                 await self._mailbox.wait_unread()
                 if (await self._mailbox.summary()).unread:
                     break
-            except BrokerUnavailable as exc:
+            except (BrokerUnavailable, BrokerDamaged) as exc:
                 self._log.warning("the mailbox does not answer; asking again", error=str(exc), pause_seconds=pause)
                 await trio.sleep(pause)
                 pause = min(pause * 2, MAILBOX_RETRY_MAX_SECONDS)
@@ -330,7 +330,7 @@ class TurnLoop:
         while True:
             try:
                 closed = await self._mailbox.close_turn(lease.id, acked=acked, blameless=blameless, record=record)
-            except BrokerUnavailable as exc:
+            except (BrokerUnavailable, BrokerDamaged) as exc:
                 # The rows stay in flight until this is written down; trying on is all that is right.
                 self._note(f"the end of turn {lease.id} could not be stored, trying again: {exc}")
                 await trio.sleep(pause)
@@ -341,7 +341,7 @@ class TurnLoop:
     async def _has_unread(self) -> bool:
         try:
             return (await self._mailbox.summary()).unread > 0
-        except BrokerUnavailable:
+        except (BrokerUnavailable, BrokerDamaged):
             return False  # the wait for work meets the same trouble and says so
 
     async def _give_back(self) -> None:

@@ -61,7 +61,15 @@ async def is_running(control: object, number: int, wanted: bool) -> bool:
 
 
 async def wait_thinking(config: HiveConfig) -> None:
-    await eventually(lambda: marked(config))
+    """Return once the one process that is left is the one that thinks: its shell has read its prompt by then."""
+
+    def thinks() -> bool:
+        try:
+            return [process.name() for process in marked(config)] == ["sleep"]
+        except psutil.Error:  # it ended in between
+            return False
+
+    await eventually(thinks)
 
 
 async def test_a_block_that_ends_leaves_no_task_process_thread_or_address_file(make_config) -> None:

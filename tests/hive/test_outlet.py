@@ -83,10 +83,14 @@ def test_nobody_waits_for_a_reader_and_what_it_missed_is_counted(pipe: Pipe):
     outlet.drain()
     pipe.stream.close()
     thread.join(5)
-    *shown, missed, last = b"".join(got).decode().splitlines()
-    assert [int(line.partition(":")[0]) for line in shown] == list(range(len(shown)))
-    assert (missed, last) == (f"[{total - len(shown)} lost]", "the last")
-    assert 1000 < len(shown) < 1200
+    *lines, last = b"".join(got).decode().splitlines()
+    # The pipe itself takes some lines at any time, so there may be more than one gap; each stands where it is.
+    shown = [int(line.partition(":")[0]) for line in lines if not line.startswith("[")]
+    missed = sum(int(line[1:].partition(" ")[0]) for line in lines if line.startswith("["))
+    assert last == "the last"
+    assert shown == sorted(set(shown))
+    assert len(shown) + missed == total
+    assert 1000 < len(shown) < 1400
 
 
 @pytest.mark.slow

@@ -227,7 +227,6 @@ async def run_client(socket, name, seed):
                         raise trio.BrokenResourceError
                     answer += chunk
         except (OSError, trio.BrokenResourceError) as exc:
-            await trio.sleep(0.05)
             raise hive_broker.BrokerUnavailable("away", may_be_done=written) from exc
         said = json.loads(answer)
         if said["ok"]:
