@@ -43,7 +43,7 @@ __all__ = ["AgentHappened", "Hive", "HiveEvent", "open_hive"]
 
 _log = get_logger("hive")
 
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 15.0
 """Between two looks whether run/hive.json is still there: nothing announces that somebody removed it."""
 
 WATCH_BUFFER = 4096

@@ -28,7 +28,7 @@ _log = get_logger("hive_broker")
 _MAX_PATH_BYTES = 107
 """Linux has 108 bytes for the path of a unix socket, and the last one is NUL."""
 
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 15.0
 """Between two looks whether the socket's file is still there: nothing announces that somebody removed it."""
 
 _BACKLOG = 128
