@@ -5,8 +5,10 @@ Owns which files are nobody else's business (SEC-5) and how little room is too l
 
 from __future__ import annotations
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import hive_broker
@@ -55,9 +57,9 @@ def check_permissions(paths: HivePaths) -> Finding:
     if not paths.state_dir.is_dir():
         return Finding.ok("permissions", f"{paths.state_dir} is not there yet: hive up makes it")
     owner = paths.state_dir.stat().st_uid
-    private = [path for path in _private(paths) if not path.is_symlink()]
-    foreign = [path for path in private if path.stat().st_uid != owner]
-    open_to_others = [path for path in private if path.stat().st_mode & 0o077]
+    private = dict(_looked_at(path for path in _private(paths) if not path.is_symlink()))
+    foreign = [path for path, found in private.items() if found.st_uid != owner]
+    open_to_others = [path for path, found in private.items() if found.st_mode & 0o077]
     wrong = []
     if open_to_others:
         wrong.append(Finding.failed("permissions", f"open to other users: {listed(open_to_others)}; chmod go= them"))
@@ -66,6 +68,13 @@ def check_permissions(paths: HivePaths) -> Finding:
             Finding.failed("permissions", f"of another user than {paths.state_dir}: {listed(foreign)}; chown them")
         )
     return Finding.worst("permissions", wrong, otherwise=f"{len(private)} files and folders, private")
+
+
+def _looked_at(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """What is there, with what the system says of it; a running hive makes files and takes them away meanwhile."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            yield path, path.stat()
 
 
 def _private(paths: HivePaths) -> Iterator[Path]:
