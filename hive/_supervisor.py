@@ -168,30 +168,35 @@ class Supervisor:
         """Run an agent to its end; give what ended it, None when it left as it was asked to."""
         self._set(member, MemberState.STARTING)
         try:
-            async with trio.open_nursery() as nursery:
-                run = partial(
-                    hive_agent.run_agent,
-                    self._agent_config(member.name, self._config.agents[member.name]),
-                    mailbox=self._broker.mailbox(
-                        member.name, allowed_recipients=self._config.agents[member.name].allowed_recipients
-                    ),
-                    listener=self._listener,
-                    token=hive_agent.kept_token(self._config.paths.token_file(member.name)),
-                    clock=self._clock,
-                    notify=partial(self._notify, nursery),
-                    observe=partial(self._observe, member.name),
-                )
-                member.agent = await nursery.start(run)
-                member.crash = None
-                self._set(member, MemberState.RUNNING)
-                ready()
-                if not member.wanted:
-                    member.agent.loop.request_stop()
+            harness_dir = self._config.paths.agent_harness_dir(member.name)
+            with hive_agent.own_harness(harness_dir, name=member.name):
+                await self._run_owned(member, ready)
         except Exception as exc:  # noqa: BLE001 - the edge of the agent: one agent's bug costs that agent
             return exc
         finally:
             member.agent = None
         return None
+
+    async def _run_owned(self, member: Member, ready: Callable[[], None]) -> None:
+        async with trio.open_nursery() as nursery:
+            run = partial(
+                hive_agent.run_agent,
+                self._agent_config(member.name, self._config.agents[member.name]),
+                mailbox=self._broker.mailbox(
+                    member.name, allowed_recipients=self._config.agents[member.name].allowed_recipients
+                ),
+                listener=self._listener,
+                token=hive_agent.kept_token(self._config.paths.token_file(member.name)),
+                clock=self._clock,
+                notify=partial(self._notify, nursery),
+                observe=partial(self._observe, member.name),
+            )
+            member.agent = await nursery.start(run)
+            member.crash = None
+            self._set(member, MemberState.RUNNING)
+            ready()
+            if not member.wanted:
+                member.agent.loop.request_stop()
 
     async def _report(self, member: Member, crash: BaseException) -> None:
         words = _words(crash)

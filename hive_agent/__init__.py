@@ -10,12 +10,14 @@ from ._config import AgentConfig, ClaudeSettings
 from ._errors import (
     AgentError,
     AgentMisuse,
+    AgentRunning,
     EventLogUnavailable,
     ListenerUnavailable,
     RuntimeUnavailable,
     ToolRefused,
 )
 from ._events import AgentEvent, EventKind, EventLog
+from ._harness import own_harness
 from ._kept import kept_token, open_kept_listener
 from ._mcp import Listener, open_listener
 from ._ports import Mailbox, ToolServices, WallClock
@@ -43,6 +45,7 @@ __all__ = [
     "AgentEvent",
     "AgentMisuse",
     "AgentNotice",
+    "AgentRunning",
     "AgentSnapshot",
     "ClaudeRuntime",
     "ClaudeSettings",
@@ -74,5 +77,6 @@ __all__ = [
     "kept_token",
     "open_kept_listener",
     "open_listener",
+    "own_harness",
     "run_agent",
 ]

@@ -182,6 +182,8 @@ async def run_agent(
 ) -> None:
     """Run one agent until it is cancelled or asked to stop (EMBED-1).
 
+    The caller owns the agent's harness folder (``own_harness``), so that no other process runs the agent (TURN-4).
+
     Cancelling the surrounding scope is a graceful stop: the inbox is fenced, a running turn may end within
     ``grace_seconds``, then it is interrupted and what it had popped goes back (STOP-1, STOP-2). Nothing of the agent
     runs when this returns.

@@ -16,6 +16,7 @@ from hive_broker import OPERATOR, BrokerError, get_logger, open_mailbox_client
 
 from ._agent import Agent, run_agent
 from ._alone_settings import AloneSettings
+from ._harness import own_harness
 from ._kept import kept_token, open_kept_listener
 from ._ports import Mailbox
 from ._runner import AgentNotice
@@ -37,8 +38,8 @@ async def run_alone(settings: AloneSettings) -> None:
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_heed_signals, signals, running, starting)
-            with starting:
-                config.harness_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The claim comes first: a second hive-agent must not take the first one's port or end its runtime.
+            with starting, own_harness(config.harness_dir, name=config.name):
                 async with (
                     open_mailbox_client(settings.broker_socket, name=config.name, runs_turns=True) as mailbox,
                     open_kept_listener(config.harness_dir / "mcp-port", port=settings.port) as listener,

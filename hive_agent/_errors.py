@@ -11,6 +11,7 @@ from typing import final
 __all__ = [
     "AgentError",
     "AgentMisuse",
+    "AgentRunning",
     "EventLogUnavailable",
     "ListenerUnavailable",
     "RuntimeUnavailable",
@@ -40,6 +41,11 @@ class AgentMisuse(AgentError):
 @final
 class EventLogUnavailable(AgentError):
     """The event log cannot be read now: disk, lock, or a newer version's file. ``__cause__`` says which (BUS-1)."""
+
+
+@final
+class AgentRunning(AgentError):
+    """Another process runs this agent; it was left alone, and so was everything of the agent (TURN-4)."""
 
 
 @final

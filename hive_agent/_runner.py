@@ -31,6 +31,9 @@ ESCALATE_SECONDS = 5.0
 MAILBOX_RETRY_MAX_SECONDS = 30.0
 """How long an agent waits at most before it asks again for a mailbox that does not answer."""
 
+CLOSE_WHILE_STOPPING_SECONDS = 15.0
+"""How long an agent that is to leave tries to store the end of its turn, before the last write."""
+
 LAST_WRITE_SECONDS = 5.0
 """What a cancelled agent may take to give back what it had popped."""
 
@@ -326,6 +329,25 @@ class TurnLoop:
         await self._post(turn.Closed(mail_ignored=ignored))
 
     async def _close(self, lease: TurnLease, *, acked: bool, blameless: bool, record: Mapping[str, Any]) -> bool:
+        """Store the turn's end, trying for as long as it takes; an agent that is to leave gives up in the end."""
+        popped = False
+        with trio.CancelScope() as trying:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._limit_closing, trying)
+                popped = await self._store_end(lease, acked=acked, blameless=blameless, record=record)
+                nursery.cancel_scope.cancel()
+        if trying.cancelled_caught:
+            self._note(f"leaving although the end of turn {lease.id} is not stored; the next start gives its mail back")
+        return popped
+
+    async def _limit_closing(self, trying: trio.CancelScope) -> None:
+        await self._stop_wanted.wait()
+        with trio.move_on_after(CLOSE_WHILE_STOPPING_SECONDS):
+            await self._haste_wanted.wait()
+        await trio.sleep(LAST_WRITE_SECONDS)
+        trying.cancel()
+
+    async def _store_end(self, lease: TurnLease, *, acked: bool, blameless: bool, record: Mapping[str, Any]) -> bool:
         pause = 0.5
         while True:
             try:

@@ -16,7 +16,7 @@ import attrs
 from ._database import translated
 from ._errors import BrokerError
 from ._migrate import check_is_ours, check_shape, known_version
-from ._owner import owner_of
+from ._owner import noted_ids_of, owner_of
 from ._queries import UNACKED, rows_of
 
 __all__ = ["DatabaseReport", "examine_database"]
@@ -70,7 +70,14 @@ def examine_database(path: str | os.PathLike[str]) -> DatabaseReport:
     except OSError as exc:
         return DatabaseReport(exists=True, problems=(f"{exc.filename} cannot be looked at: {exc.strerror}",))
     if not file.exists():
-        return DatabaseReport(exists=False, owner=owner, known_schema=known_version())
+        noted = noted_ids_of(file)
+        gone = (
+            f"the database is gone: ids of messages up to {noted[0]} were given out; restore a backup, or move it back"
+        )
+        problems = (gone,) if any(noted) else ()
+        return DatabaseReport(exists=False, owner=owner, known_schema=known_version(), problems=problems)
+    if not file.is_file():
+        return DatabaseReport(exists=True, owner=owner, problems=(f"{file} must be a regular file: move it away",))
     report = _read(file, at_rest=owner is None and not _has_log(file))
     if report.problems and owner is None and (owner := owner_of(file)) is not None:
         report = _read(file, at_rest=False)  # somebody began to work on it meanwhile

@@ -17,7 +17,7 @@ from typing import final
 
 from ._errors import BrokerLocked, BrokerUnavailable
 
-__all__ = ["Ownership", "own_database", "owner_of"]
+__all__ = ["Ownership", "noted_ids_of", "own_database", "owner_of"]
 
 _IDS_BYTES = 42
 """Two numbers of 20 digits, a space and a newline: written in place, so a full disk cannot refuse it."""
@@ -103,6 +103,20 @@ def own_database(path: str | os.PathLike[str], *, owner: str) -> Iterator[Owners
         yield ownership
     finally:
         _held.discard(descriptor)
+        os.close(descriptor)
+
+
+def noted_ids_of(path: str | os.PathLike[str]) -> tuple[int, int]:
+    """The highest message and turn ids noted beside the database at ``path``, without owning it; else zeros."""
+    try:
+        descriptor = os.open(f"{os.path.realpath(path)}.owner", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return 0, 0
+    try:
+        return Ownership(descriptor, os.fspath(path)).noted_ids()
+    except OSError:
+        return 0, 0
+    finally:
         os.close(descriptor)
 
 

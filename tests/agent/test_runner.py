@@ -416,6 +416,27 @@ async def test_a_full_disk_at_the_end_of_a_turn_loses_no_ack(world: World, autoj
         assert (await world.ruth.ack_until(10**6)).acked == 0
 
 
+@pytest.mark.parametrize("hastened", [False, True])
+async def test_an_agent_that_is_to_leave_gives_up_on_a_mailbox_that_stays_away(
+    world: World, autojump_clock: object, hastened: bool
+) -> None:
+    """STOP-2, STOP-3: a hive-agent whose hive is gone must not live for ever; the next start gives its mail back."""
+    runtime = MemoryRuntime(reader(world))
+    mailbox = Faulty(world.ruth, {"close_turn"})
+    await world.write()
+    loop = world.loop(runtime, mailbox=mailbox)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(loop.run)
+        await trio.sleep(60)
+        assert loop.machine.phase is Phase.CLOSING
+        started = trio.current_time()
+        loop.request_stop()
+        if hastened:
+            loop.hasten()
+        await loop.wait_stopped()
+    assert trio.current_time() - started < (10 if hastened else 30)
+
+
 async def test_a_mailbox_that_is_away_is_waited_for(world: World, autojump_clock: object) -> None:
     """SURF-4, REL-3."""
     runtime = MemoryRuntime(reader(world))

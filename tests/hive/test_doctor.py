@@ -175,6 +175,26 @@ async def test_something_else_in_the_databases_place_is_found(
     assert sentence in ills(stopped)["database"][1]
 
 
+async def test_a_database_that_is_gone_is_found(stopped: HiveConfig) -> None:
+    """REL-3: what was there and is not any more is no hive that never ran."""
+    async with hive_broker.open_broker(stopped.paths.broker_db, owner="test") as broker:
+        await broker.set_agents(["iris"])
+        await broker.deliver("system", "iris", "precious")
+    stopped.paths.broker_db.unlink()
+    verdict, text = look(stopped)["database"]
+    assert verdict is Verdict.FAILED
+    assert "the database is gone" in text
+
+
+async def test_a_pipe_in_the_databases_place_holds_nobody_up(stopped: HiveConfig) -> None:
+    """REL-3: opening one waits for ever."""
+    stopped.paths.broker_db.unlink()
+    os.mkfifo(stopped.paths.broker_db)
+    verdict, text = look(stopped)["database"]
+    assert verdict is Verdict.FAILED
+    assert "must be a regular file" in text
+
+
 async def test_rows_that_refer_to_nothing_are_found(stopped: HiveConfig) -> None:
     """REL-3: what the integrity of the file's pages does not cover."""
     db = apsw.Connection(str(stopped.paths.broker_db))
