@@ -14,6 +14,7 @@ import trio
 from waiting import eventually
 
 import hive_broker
+from hive_agent import own_harness
 from hive_agent._alone_settings import DEFAULT_BROKER_SOCKET, read_settings
 from hive_agent._errors import SettingsInvalid
 
@@ -266,3 +267,29 @@ async def test_the_first_process_passes_signals_on():
         await process.wait()
         await process.stdout.aclose()
     assert said == b"ready\nnothing left 3\n"
+
+
+@pytest.mark.slow
+def test_a_second_one_is_refused_before_it_has_touched_anything(tmp_path):
+    """TURN-4: neither the port nor the runtime of the first; there is no need of a hive to know that."""
+    harness = tmp_path / "harness"
+    with own_harness(harness, name="ruth"):
+        (harness / "runtime-may-run").touch()
+        before = sorted(path.name for path in harness.iterdir())
+        done = subprocess.run(
+            [HIVE_AGENT],
+            env={
+                "PATH": os.environ["PATH"],
+                "HIVE_NAME": "ruth",
+                "HIVE_STATE_DIR": str(tmp_path),
+                "HIVE_BROKER_SOCKET": str(tmp_path / "nobody.sock"),
+            },
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert f"ruth is run by another process already (pid {os.getpid()})" in done.stderr
+        assert "Traceback" not in done.stderr
+        assert sorted(path.name for path in harness.iterdir()) == before

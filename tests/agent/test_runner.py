@@ -1,4 +1,7 @@
-"""The turn loop with mail and a runtime in memory: what an agent does, told by trio's clock (TURN, STOP, MSG-5)."""
+"""The turn loop with mail and a runtime in memory: what an agent does, told by trio's clock (TURN, STOP, MSG-5).
+
+Long because it is one concept: every test is a short life of the same agent in the same small world.
+"""
 
 from __future__ import annotations
 
@@ -237,6 +240,16 @@ async def test_a_rate_limit_is_slept_to_its_reset_time_and_no_longer(world: Worl
         await idle(loop)
     assert len(seen) == 2
     assert 4999 < seen[1] - seen[0] < 5001
+
+
+async def test_a_night_of_rate_limits_makes_no_dead_letter(world: World, autojump_clock: object) -> None:
+    """MSG-6: it is the service's doing, however often the mail is read before the limit comes."""
+    runtime = MemoryRuntime(reader(world, Outcome.RATE_LIMITED))
+    await world.write()
+    async with world.running(runtime):
+        await trio.sleep(12 * world.config.rate_limit_sleep_seconds)
+        assert len(runtime.turns) > 10
+        assert (await world.ruth.summary()).redelivered == 1
 
 
 async def test_a_silent_turn_is_ended_and_its_mail_comes_back(world: World, autojump_clock: object) -> None:

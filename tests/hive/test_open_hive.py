@@ -194,6 +194,19 @@ async def test_an_agent_that_breaks_is_started_again_and_the_manager_is_told(mak
     assert [line["agent"] for line in lines if line["event"] == "an agent ended unplanned"] == ["iris"]
 
 
+async def test_an_agent_that_runs_elsewhere_is_left_alone_and_the_hive_says_so(make_config) -> None:
+    """TURN-4: whoever holds the agent's folder runs it; nothing of it is touched from here."""
+    config = make_config("ruth", "iris")
+    harness = config.paths.agent_harness_dir("iris")
+    with hive_agent.own_harness(harness, name="iris"):
+        (harness / "runtime-may-run").touch()
+        async with open_hive(config) as hive:
+            ruth, iris = (await hive.hive_status()).agents
+            assert (ruth.running, iris.running) == (True, False)
+            assert "run by another process already" in iris.note
+    assert (harness / "runtime-may-run").exists(), "its runtime was looked for, or worse"
+
+
 @pytest.mark.slow
 async def test_haste_cuts_the_grace_short(make_config) -> None:
     """STOP-3."""
